@@ -14,7 +14,7 @@ from softq.passes.replace import FUNCTION_DOMAIN
 from softq.passes.rewriting.calls import same_function
 from softq.plans import DEFAULT_MAX_LENGTH, PLAN_KEY, Plan, SitePlan, parse_plan
 from softq.rowprog import Program
-from softq.rowprog.onnx import emit, function_name
+from softq.rowprog.onnx import VALUES_DOMAIN, emit, function_name
 from softq.site import META_KEY
 
 
@@ -50,7 +50,7 @@ def plan_of(model: ir.Model) -> Plan | None:
 
 
 def row_functions(model: ir.Model) -> dict[tuple[str, str], RowFunction]:
-    """Return the row program of each function of softq's domain that the model calls.
+    """Return the row program of each function of softq's domains that the model calls.
 
     The program is traced again from the plan in the model's metadata, and what it is emitted as has to be the function
     in the model: what a kernel computes is what the model says.
@@ -59,30 +59,33 @@ def row_functions(model: ir.Model) -> dict[tuple[str, str], RowFunction]:
         InputError: the plan is damaged.
         RefusalError: a function is not that of the plan, because another softq made it or someone changed it.
     """
-    called = {node.op_identifier()[:2] for node in model.graph.all_nodes() if node.domain == FUNCTION_DOMAIN}
+    domains = (FUNCTION_DOMAIN, VALUES_DOMAIN)
+    called = {node.op_identifier()[:2] for node in model.graph.all_nodes() if node.domain in domains}
     if not called:
         return {}
     plan = plan_of(model)
-    programs: dict[str, Program] = {}
-    planned: dict[str, list[SitePlan]] = {}
+    programs: dict[tuple[str, str], Program] = {}
+    planned: dict[tuple[str, str], list[SitePlan]] = {}
     for site in () if plan is None else plan.sites:
         method, options = METHODS.get(site.method), site.configure()
-        for masked in (False, True):
-            program = method.program(options, masked=masked)
-            programs[function_name(program)] = program
-            planned.setdefault(function_name(program), []).append(site)
+        of_site = [(FUNCTION_DOMAIN, method.program(options, masked=masked)) for masked in (False, True)]
+        of_values = method.values_program(options)
+        of_site += [] if of_values is None else [(VALUES_DOMAIN, of_values)]
+        for domain, program in of_site:
+            programs[domain, function_name(program)] = program
+            planned.setdefault((domain, function_name(program)), []).append(site)
     found: dict[tuple[str, str], RowFunction] = {}
     for identifier, function in model.functions.items():
         if identifier[:2] not in called:
             continue
-        name = identifier[1]
-        if plan is None or name not in programs:
+        key = identifier[:2]
+        if plan is None or key not in programs:
             raise RefusalError(
-                f"function {FUNCTION_DOMAIN}::{name} is not in a plan of the model's metadata; convert the original "
+                f"function {'::'.join(key)} is not in a plan of the model's metadata; convert the original "
                 "model with this softq, and keep the metadata"
             )
-        length = _proved_length(model, function, programs[name], plan.max_length)
-        found[identifier[:2]] = RowFunction(programs[name], length, tuple(planned[name]))
+        length = _proved_length(model, function, programs[key], plan.max_length)
+        found[key] = RowFunction(programs[key], length, tuple(planned[key]))
     return found
 
 
@@ -91,7 +94,7 @@ def _proved_length(model: ir.Model, function: ir.Function, program: Program, max
     # A function is proved for the greatest static length of its sites, or for the plan's where one is not static.
     lengths = {max_length}
     for node in model.graph.all_nodes():
-        if node.domain == FUNCTION_DOMAIN and node.op_type == function.name and node.inputs[0] is not None:
+        if node.domain == function.domain and node.op_type == function.name and node.inputs[0] is not None:
             shape = node.inputs[0].shape
             last = shape[-1] if shape is not None and len(shape) else None
             if isinstance(last, int):
@@ -101,7 +104,7 @@ def _proved_length(model: ir.Model, function: ir.Function, program: Program, max
             if same_function(function, emit(program, opset=function.opset_imports[""], max_length=length)):
                 return length
     raise RefusalError(
-        f"function {FUNCTION_DOMAIN}::{function.name} is not what this softq makes of the plan; "
+        f"function {function.domain}::{function.name} is not what this softq makes of the plan; "
         "convert the original model again"
     )
 

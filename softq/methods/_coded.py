@@ -36,7 +36,7 @@ SUMS = ("sum", (0.0, 1.0))
 class CodedOptions(FloatOptions):
     """What is coded, and what the product with V is divided by."""
 
-    unnamed: ClassVar = {"of": "exponentials", "sum": "coded"}
+    unnamed: ClassVar = {"of": "exponentials", "sum": "coded", "values": "f32"}
 
     of: Literal["exponentials", "probabilities"] = option(
         "exponentials", "what is coded: exponentials, and the division is behind the product with V; or probabilities"
@@ -44,6 +44,11 @@ class CodedOptions(FloatOptions):
     sum: Literal["coded", "exact"] | Scope = option(
         "coded", "what products are divided by: the sum of the coded weights, or of the exponentials before they were "
         "coded; or the better one per site or head",
+    )  # fmt: skip
+
+    values: Literal["f32", "coded"] = option(
+        "f32", "what V is in a product that is divided at last: as it is; or coded as the weights are, each column by "
+        "itself, its blocks along the keys",
     )  # fmt: skip
 
 
@@ -87,9 +92,14 @@ def scale_option() -> ScaleRounding:
     )  # fmt: skip
 
 
-def in_blocks(t: Trace, values: Value, name: str, size: int, rounding: ScaleRounding) -> Value:
-    """Return non-negative numbers in a microscaling format: a power of two for each block of `size`."""
-    form, greatest = FORMATS[name], t.group_max(values, size)
+def sizes(t: Trace, values: Value) -> Value:
+    """Return |x| of each element."""
+    return t.max(values, 0.0 - values)
+
+
+def in_blocks(t: Trace, values: Value, name: str, size: int, rounding: ScaleRounding, *, signed: bool = False) -> Value:
+    """Return numbers in a microscaling format: a power of two for each block of `size`."""
+    form, greatest = FORMATS[name], t.group_max(sizes(t, values) if signed else values, size)
     if rounding == "down":
         top = FORMATS[name].greatest
         exponent = max(e for e in range(16) if 2.0**e <= top)
@@ -97,4 +107,10 @@ def in_blocks(t: Trace, values: Value, name: str, size: int, rounding: ScaleRoun
     else:
         scale = round_to(t, greatest * t.const(1 / form.greatest, DType.F32), "e8m0-up")
     scale = t.max(scale, LEAST_SCALE)
-    return round_to(t, t.divide(values, scale), name, signed=False) * scale
+    return round_to(t, t.divide(values, scale), name, signed=signed) * scale
+
+
+def of_column(t: Trace, values: Value, one: float) -> tuple[Value, Value]:
+    """Return what a column of V is multiplied back with, scalar of f32, and V over it: its greatest is `one` then."""
+    scale = t.max(t.row_max(sizes(t, values)) * t.const(1 / one, DType.F32), LEAST_SCALE)
+    return scale, t.divide(values, scale)

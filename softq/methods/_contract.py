@@ -105,6 +105,8 @@ class Method(Generic[OptionsT]):
             less the greatest one, less the logarithm of the normalizer. Others would make -inf of a weight of zero.
         byte_weights: Settings with which the weights are integers that a byte holds; empty if there are none.
         byte_fits: Settings that take the place of these where there are calibration data.
+        values: Of what the weights are multiplied with: codes one column of it, over the keys, which a trace has as its
+            scores; returns the row that takes its place, or None where it stays as it is.
     """
 
     name: str
@@ -126,6 +128,7 @@ class Method(Generic[OptionsT]):
     logarithms: bool = False
     byte_weights: tuple[tuple[str, OptionValue], ...] = ()
     byte_fits: tuple[tuple[str, OptionValue], ...] = ()
+    values: Callable[[Trace, OptionsT], Value | None] = lambda t, options: None
 
     def __post_init__(self) -> None:
         """Refuse options whose defaults are not allowed."""
@@ -153,6 +156,12 @@ class Method(Generic[OptionsT]):
             UsageError: the method does not take scores of this type.
         """
         return _program(self, options, scores, masked)
+
+    def values_program(self, options: OptionsT) -> Program | None:
+        """Return the row program that codes a column of V over the keys, its output `values`; None where V stays."""
+        trace = Trace(f"{self.name}-values", structure=options.structure)
+        values = self.values(trace, options)
+        return None if values is None else trace.program(values=values)
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,8 @@ power of two, and a fit may find a better place for it. With sum = exact, produc
 
 Source: OFP8, Open Compute Project, 8-bit Floating Point Specification, version 1.0, sections 5.1 and 5.2 for the
 formats and their saturating conversion. Exponentials instead of probabilities: FlashAttention-3, arXiv 2407.08608,
-section 3.3, and SageAttention2, arXiv 2411.10958, which code them with T = 448. of = probabilities is what a pair of
+section 3.3, and SageAttention2, arXiv 2411.10958, which code them with T = 448, the second with a scale for each
+column of V (values = coded). of = probabilities is what a pair of
 quantize and dequantize nodes behind the softmax does.
 Input: any f32; -inf is masked, +inf takes all the weight.
 Integers: none. Accumulator: f32, the sum in [T / 2, N G].
@@ -25,9 +26,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from softq.methods import Auto, Method, Outputs, Scope, option
-from softq.methods._coded import SUMS, CodedOptions, choose_sum, coded
+from softq.methods._coded import SUMS, CodedOptions, choose_sum, coded, of_column
 from softq.methods._fitted import Given, fit_if_calibrated, per_head, take
-from softq.rowprog import Trace
+from softq.rowprog import Trace, Value
 from softq.rowprog.formats import FORMATS
 from softq.rowprog.rounding import round_to
 
@@ -56,6 +57,13 @@ def _trace(t: Trace, options: Fp8Options) -> Outputs:
     return coded(t, options, lambda values: round_to(t, values * one, options.format, signed=False), one)
 
 
+def _values(t: Trace, options: Fp8Options) -> Value | None:
+    if options.values == "f32":
+        return None
+    scale, column = of_column(t, t.scores, FORMATS[options.format].greatest)
+    return round_to(t, column, options.format) * scale
+
+
 def _candidates(options: Fp8Options, name: str) -> Sequence[float]:
     """Return shares over a power of two, from one in which nothing saturates to one in which the greatest do."""
     return [2.0 ** (step / 16) for step in range(-16, 9)]
@@ -73,4 +81,5 @@ METHOD = Method(
     parameters=per_head(top=_constants, sum=choose_sum),
     candidates=_candidates,
     choices=(SUMS,),
+    values=_values,
 )

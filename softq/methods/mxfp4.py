@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from softq.methods import Method, Outputs
 from softq.methods._coded import SUMS, CodedOptions, ScaleRounding, choose_sum, coded, in_blocks, scale_option
 from softq.methods._fitted import per_head
-from softq.rowprog import DType, Trace
+from softq.rowprog import DType, Trace, Value
 
 _BLOCK = 32
 
@@ -40,6 +40,10 @@ def _trace(t: Trace, options: MxFp4Options) -> Outputs:
     )
 
 
+def _values(t: Trace, options: MxFp4Options) -> Value | None:
+    return None if options.values == "f32" else in_blocks(t, t.scores, "e2m1", _BLOCK, options.scale, signed=True)
+
+
 METHOD = Method(
     name="mxfp4",
     summary="Exponentials in MXFP4, blocks of 32 with a power of two, the division behind the product with V.",
@@ -50,4 +54,5 @@ METHOD = Method(
     calibration="optional: fits which sum products are divided by, per site or per head",
     parameters=per_head(sum=choose_sum),
     choices=(SUMS,),
+    values=_values,
 )

@@ -25,7 +25,7 @@ from typing import Literal
 from softq.methods import Method, Outputs, option
 from softq.methods._coded import SUMS, CodedOptions, ScaleRounding, choose_sum, coded, in_blocks, scale_option
 from softq.methods._fitted import per_head
-from softq.rowprog import DType, Trace
+from softq.rowprog import DType, Trace, Value
 
 _BLOCK = 32
 
@@ -43,6 +43,12 @@ def _trace(t: Trace, options: MxFp8Options) -> Outputs:
     return coded(t, options, lambda values: in_blocks(t, values, options.format, _BLOCK, options.scale), one)
 
 
+def _values(t: Trace, options: MxFp8Options) -> Value | None:
+    return (
+        None if options.values == "f32" else in_blocks(t, t.scores, options.format, _BLOCK, options.scale, signed=True)
+    )
+
+
 METHOD = Method(
     name="mxfp8",
     summary="Exponentials in MXFP8, blocks of 32 with a power of two, the division behind the product with V.",
@@ -53,4 +59,5 @@ METHOD = Method(
     calibration="optional: fits which sum products are divided by, per site or per head",
     parameters=per_head(sum=choose_sum),
     choices=(SUMS,),
+    values=_values,
 )

@@ -25,7 +25,7 @@ Calibration: optional; `sum` can be fitted on the squared error of P V, per site
 from __future__ import annotations
 
 from softq.methods import Method, Outputs
-from softq.methods._coded import SUMS, CodedOptions, choose_sum, coded
+from softq.methods._coded import SUMS, CodedOptions, choose_sum, coded, of_column, sizes
 from softq.methods._fitted import per_head
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.formats import FORMATS
@@ -33,20 +33,31 @@ from softq.rowprog.rounding import round_to
 
 _BLOCK = 16
 _NUMBERS, _SCALES = FORMATS["e2m1"], FORMATS["e4m3"]
+_TOP = _NUMBERS.greatest * _SCALES.greatest
+"""What the greatest number is over the scale for all."""
 
 
-def in_two_levels(t: Trace, values: Value, one: float) -> Value:
-    """Return non-negative numbers times `one` in NVFP4."""
-    scaled = values if one == 1 else values * t.const(one, DType.F32)
-    scale = round_to(t, t.group_max(scaled, _BLOCK) * t.const(1 / _NUMBERS.greatest, DType.F32), "e4m3", signed=False)
+def in_two_levels(t: Trace, scaled: Value, *, signed: bool = False) -> Value:
+    """Return numbers of at most 6 * 448 in NVFP4, without the scale for all."""
+    sizes_of = sizes(t, scaled) if signed else scaled
+    scale = round_to(t, t.group_max(sizes_of, _BLOCK) * t.const(1 / _NUMBERS.greatest, DType.F32), "e4m3", signed=False)
     # Nothing is divided by a scale of 0, and all is 0 that it scales.
     quotient = t.divide(scaled, t.max(scale, _SCALES.quantum))
-    return round_to(t, quotient, "e2m1", signed=False) * scale
+    return round_to(t, quotient, "e2m1", signed=signed) * scale
 
 
 def _trace(t: Trace, options: CodedOptions) -> Outputs:
-    one = _NUMBERS.greatest * _SCALES.greatest if options.of == "exponentials" else 1.0
-    return coded(t, options, lambda values: in_two_levels(t, values, one), t.const(one, DType.F32))
+    if options.of == "probabilities":
+        return coded(t, options, lambda values: in_two_levels(t, values), t.const(1.0, DType.F32))
+    one = t.const(_TOP, DType.F32)
+    return coded(t, options, lambda values: in_two_levels(t, values * one), one)
+
+
+def _values(t: Trace, options: CodedOptions) -> Value | None:
+    if options.values == "f32":
+        return None
+    scale, column = of_column(t, t.scores, _TOP)
+    return in_two_levels(t, column, signed=True) * scale
 
 
 METHOD = Method(
@@ -59,4 +70,5 @@ METHOD = Method(
     calibration="optional: fits which sum products are divided by, per site or per head",
     parameters=per_head(sum=choose_sum),
     choices=(SUMS,),
+    values=_values,
 )

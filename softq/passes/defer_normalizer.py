@@ -11,7 +11,7 @@ from onnx_ir.tape import Tape
 from softq.graph.edits import add_cast, add_constant, remove_if_unused, take_over
 from softq.graph.queries import cast_target, chain_above, graph_of, producer
 from softq.passes import PassEntry
-from softq.passes.replace import Pair, divided, pairs_of
+from softq.passes.replace import Pair, add_function, divided, owners, pairs_of
 
 
 class DeferNormalizer(ir.passes.InPlacePass):
@@ -29,7 +29,7 @@ class DeferNormalizer(ir.passes.InPlacePass):
             for product in products_with_v(value, pair.zero_rows)
         ]
         for product, value, pair in found:
-            _defer(product, pair)
+            _defer(model, product, pair)
             remove_if_unused(value.producer())
         return ir.passes.PassResult(model, bool(found))
 
@@ -56,7 +56,24 @@ def products_with_v(probabilities: ir.Value, zero_rows: ir.Value | None) -> Iter
                 yield user
 
 
-def _defer(product: ir.Node, pair: Pair) -> None:
+def _code_values(model: ir.Model, product: ir.Node, v: ir.Value, function: ir.Function, tape: Tape) -> ir.Value:
+    """Return V with each of its columns coded, by a function that takes rows of keys."""
+    assert v.shape is not None
+    base, last = product.outputs[0].name or "product", len(v.shape) - 1
+    order = [*range(last - 1), last, last - 1]
+    turned = ir.Shape([v.shape[axis] for axis in order])
+    for owner in (model, *owners(model, product)):
+        owner.opset_imports[function.domain] = 1
+    made = add_function(model, function)
+    columns = ir.val(f"{base}.columns", ir.DataType.FLOAT, turned)
+    tape.op("Transpose", [v], {"perm": order}, name=f"{base}.turn", output=columns)
+    coded = ir.val(f"{base}.coded_columns", ir.DataType.FLOAT, turned)
+    tape.op(made.name, [columns], domain=function.domain, name=f"{base}.code", output=coded)
+    back = ir.val(f"{base}.coded_v", ir.DataType.FLOAT, v.shape)
+    return tape.op("Transpose", [coded], {"perm": order}, name=f"{base}.turn_back", output=back)
+
+
+def _defer(model: ir.Model, product: ir.Node, pair: Pair) -> None:
     v, old = product.inputs[1], product.outputs[0]
     assert v is not None
     tape = Tape()
@@ -64,6 +81,8 @@ def _defer(product: ir.Node, pair: Pair) -> None:
     if v.dtype is not ir.DataType.FLOAT:
         wide = ir.val(f"{base}.v", ir.DataType.FLOAT, v.shape)
         v = tape.op("Cast", [v], {"to": int(ir.DataType.FLOAT)}, name=f"{base}.widen", output=wide)
+    if pair.values is not None:
+        v = _code_values(model, product, v, pair.values, tape)
     weighted = ir.val(f"{base}.weighted", ir.DataType.FLOAT, old.shape)
     tape.op("MatMul", [pair.weights, v], name=product.name, output=weighted)
     quotient = divided(weighted, pair, tape, base, old.shape)

@@ -8,10 +8,13 @@ from softq.passes import PassEntry
 from softq.passes.fuse_attentions import calls_row_function
 from softq.passes.inline_functions import inline_calls
 from softq.passes.replace import FUNCTION_DOMAIN
+from softq.rowprog.onnx import VALUES_DOMAIN
+
+_KEPT = (FUNCTION_DOMAIN, VALUES_DOMAIN)
 
 
 class ExpandFunctions(ir.passes.InPlacePass):
-    """Opens each call of a model-local function; row functions of the domain `softq` stay as calls.
+    """Opens each call of a model-local function; row functions, of the domains `softq` and `softq.values`, stay calls.
 
     It is the opposite of `inline-functions`. A function that nothing calls goes too.
     """
@@ -22,9 +25,9 @@ class ExpandFunctions(ir.passes.InPlacePass):
         Raises:
             RefusalError: functions call each other in a circle, or one imports another operator set than the model.
         """
-        modified = inline_calls(model, lambda function: function.domain != FUNCTION_DOMAIN)
+        modified = inline_calls(model, lambda function: function.domain not in _KEPT)
         modified |= inline_calls(model, calls_row_function)
-        idle = [identifier for identifier in model.functions if identifier[0] != FUNCTION_DOMAIN]
+        idle = [identifier for identifier in model.functions if identifier[0] not in _KEPT]
         for identifier in idle:
             del model.functions[identifier]
         return ir.passes.PassResult(model, modified or bool(idle))

@@ -10,16 +10,19 @@ from softq.errors import RefusalError, root_cause
 from softq.graph.inlining import InlineCalls
 from softq.passes import PassEntry
 from softq.passes.replace import FUNCTION_DOMAIN
+from softq.rowprog.onnx import VALUES_DOMAIN
 
 
 class InlineFunctions(ir.passes.InPlacePass):
-    """Opens each call of a function of the domain `softq` in place; functions that the model brought itself stay."""
+    """Opens each call of a function that softq put in, in place; functions that the model brought itself stay."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Open the calls; `modified` says whether there were any."""
-        modified = inline_calls(model, lambda function: function.domain == FUNCTION_DOMAIN)
+        domains = (FUNCTION_DOMAIN, VALUES_DOMAIN)
+        modified = inline_calls(model, lambda function: function.domain in domains)
         for imports in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
-            modified |= imports.pop(FUNCTION_DOMAIN, None) is not None
+            for domain in domains:
+                modified |= imports.pop(domain, None) is not None
         return ir.passes.PassResult(model, modified)
 
 

@@ -41,6 +41,7 @@ class Pair:
         zero_undefined: Whether a row whose normalizer is 0 or NaN counts as zeros.
         zero_rows: The condition of a Where behind the probabilities that makes whole rows zeros; None if there is none.
         exponential: Whether the weights are the exponentials of the scores' distances from the row's maximum.
+        values: What codes V, as in `Call`.
     """
 
     weights: ir.Value
@@ -48,6 +49,7 @@ class Pair:
     zero_undefined: bool
     exponential: bool
     zero_rows: ir.Value | None
+    values: ir.Function | None = None
 
 
 class Replace(ir.passes.InPlacePass):
@@ -140,12 +142,12 @@ class Replace(ir.passes.InPlacePass):
         added: dict[ir.Function, ir.Function],
     ) -> ir.Value:
         context = CallContext(program.masked, model.opset_imports[""], max_length)
-        exposes = self._expose and not _owners(model, node)
+        exposes = self._expose and not owners(model, node)
         call = make_call(planned, context, exposed=exposes)
         function = added.get(call.function)
         if function is None:
             function = added[call.function] = add_function(model, call.function)
-        for owner in (model, *_owners(model, node)):
+        for owner in (model, *owners(model, node)):
             owner.opset_imports[FUNCTION_DOMAIN] = 1
         model.ir_version = max(model.ir_version, 8)  # the first version that knows functions
 
@@ -182,7 +184,7 @@ class Replace(ir.passes.InPlacePass):
         pair, zero = None, canonical.nan_becomes_zero
         if program.is_pair:
             exponential = METHODS.get(planned.method).logarithms
-            pair = Pair(outputs["weights"], outputs["normalizer"], zero, exponential, canonical.zero_rows)
+            pair = Pair(outputs["weights"], outputs["normalizer"], zero, exponential, canonical.zero_rows, call.values)
             result = divided(pair.weights, pair, tape, f"{base}.p", shape)
         else:
             result = outputs["probabilities"]
@@ -290,7 +292,7 @@ def _write_valid(mask: Mask, tape: Tape) -> ir.Value:
     return tape.op("Not", [mask.condition], name=f"{name}.not", output=valid)
 
 
-def _owners(model: ir.Model, node: ir.Node) -> list[ir.Function]:
+def owners(model: ir.Model, node: ir.Node) -> list[ir.Function]:
     """Return the function that a node lies in, if it does in one."""
     return [f for f in model.functions.values() if any(n is node for n in f.all_nodes())]
 

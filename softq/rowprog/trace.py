@@ -52,13 +52,15 @@ class Trace(Builder):
     def program(self, **outputs: Value) -> Program:
         """Return the finished program.
 
-        `outputs` are `probabilities`, or `weights` and `normalizer`; more may stand beside them.
+        `outputs` are `probabilities`, or `weights` and `normalizer`; more may stand beside them. A program that makes
+        no weights but codes what they are multiplied with has `values` alone.
 
         Raises:
             UsageError: neither of the two interfaces is complete, or a result has the wrong kind.
         """
-        kinds = {"probabilities": Kind.ROW, "weights": Kind.ROW, "normalizer": Kind.SCALAR}
-        if ("probabilities" in outputs) == ("weights" in outputs and "normalizer" in outputs):
+        kinds = {"probabilities": Kind.ROW, "weights": Kind.ROW, "normalizer": Kind.SCALAR, "values": Kind.ROW}
+        pair = "weights" in outputs and "normalizer" in outputs
+        if ("probabilities" in outputs) == pair and [*outputs] != ["values"]:
             raise UsageError(
                 f"program {self.name}: outputs are {', '.join(outputs) or 'none'}; expected either "
                 "probabilities, or weights and normalizer"

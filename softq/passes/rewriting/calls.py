@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from softq.methods import METHODS, Options
 from softq.plans import SitePlan
 from softq.rowprog import Program
-from softq.rowprog.onnx import Emission, arguments, emit_exposed, emit_with_bounds, signature
+from softq.rowprog.onnx import VALUES_DOMAIN, Emission, arguments, emit, emit_exposed, emit_with_bounds, signature
 
 EXPOSED_KEY = "softq.exposed"
 """Key under which `Replace` leaves a list of `Exposed` in the meta of a model."""
@@ -48,11 +48,13 @@ class Call:
         function: The function, which other calls share: a model gets a copy.
         arrays: What it is given behind the scores and their mask, by name and in the order of its inputs.
         row: What it stands for.
+        values: What codes each column of V, [..., D, N], in a product that is divided at last; None where V stays.
     """
 
     function: ir.Function
     arrays: Mapping[str, NDArray[np.generic]]
     row: RowCall
+    values: ir.Function | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ def make_call(planned: SitePlan, context: CallContext, *, exposed: bool) -> Call
     # Exponentials of distances; range analysis follows the numbers that compute them and not what they mean.
     greatest = 1.0 if method.logarithms and weights is not None else greatest
     integers = program.is_pair and program.outputs["weights"].dtype.is_integer
-    return Call(emission.function, arrays, RowCall(planned.id, method.drop_in, greatest, integers))
+    row = RowCall(planned.id, method.drop_in, greatest, integers)
+    return Call(emission.function, arrays, row, _emit_values(planned.method, options, context))
 
 
 @lru_cache(maxsize=64)
@@ -123,6 +126,14 @@ def _emit(method: str, options: Options, context: CallContext, exposed: bool) ->
     if exposed:
         return program, emit_exposed(program, opset=context.opset, max_length=context.max_length)
     return program, emit_with_bounds(program, opset=context.opset, max_length=context.max_length)
+
+
+@lru_cache(maxsize=64)
+def _emit_values(method: str, options: Options, context: CallContext) -> ir.Function | None:
+    program = METHODS.get(method).values_program(options)
+    if program is None:
+        return None
+    return emit(program, opset=context.opset, max_length=context.max_length, domain=VALUES_DOMAIN)
 
 
 def same_function(a: ir.Function, b: ir.Function) -> bool:

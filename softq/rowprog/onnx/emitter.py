@@ -39,7 +39,9 @@ class Emission:
     weights: Interval | None = None
 
 
-def emit(program: Program, *, opset: int, max_length: int = 65536, outputs: Sequence[str] | None = None) -> ir.Function:
+def emit(
+    program: Program, *, opset: int, max_length: int = 65536, outputs: Sequence[str] | None = None, domain: str = DOMAIN
+) -> ir.Function:
     """Return the program as a function of the domain `softq` that imports exactly this opset.
 
     Scores may have any rank from 1 on, and any float type where the program's are f32. Of rows without elements
@@ -52,13 +54,14 @@ def emit(program: Program, *, opset: int, max_length: int = 65536, outputs: Sequ
         max_length: Greatest length of a row that the proof covers.
         outputs: Names of the outputs; by default those of the interface. All are float32, rows [..., N] and scalars
             [..., 1]; an integer of more than 24 bits is rounded to it.
+        domain: The function's domain.
 
     Raises:
         ProofError: the program has no complete proof.
         RefusalError: a value does not fit any type that ONNX runtimes compute in.
         UsageError: the opset is too old, or an output unknown, named twice or named as an input is.
     """
-    return _emit(program, opset, max_length, outputs, exposed=False).function
+    return _emit(program, opset, max_length, outputs, exposed=False, domain=domain).function
 
 
 def emit_exposed(program: Program, *, opset: int, max_length: int = 65536) -> Emission:
@@ -77,7 +80,15 @@ def emit_with_bounds(program: Program, *, opset: int, max_length: int = 65536) -
     return _emit(program, opset, max_length, None, exposed=False)
 
 
-def _emit(program: Program, opset: int, max_length: int, outputs: Sequence[str] | None, *, exposed: bool) -> Emission:
+def _emit(
+    program: Program,
+    opset: int,
+    max_length: int,
+    outputs: Sequence[str] | None,
+    *,
+    exposed: bool,
+    domain: str = DOMAIN,
+) -> Emission:
     if opset < OLDEST_OPSET:
         raise UsageError(f"opset is {opset}; functions need {OLDEST_OPSET} or newer")
     names = output_names(program, outputs)
@@ -101,7 +112,7 @@ def _emit(program: Program, opset: int, max_length: int, outputs: Sequence[str] 
     graph = ir.Graph(
         [*inputs.values(), *constants], results, nodes=nodes, opset_imports={"": opset}, name=function_name(program)
     )
-    function = ir.Function(DOMAIN, function_name(program), graph=graph, attributes=[])
+    function = ir.Function(domain, function_name(program), graph=graph, attributes=[])
     weights = proof.filled[program.outputs["weights"]] if program.is_pair else None
     return Emission(function, tuple(constants.values()), weights)
 

@@ -16,11 +16,14 @@ from softq.rowprog.program import Param, Program
 DOMAIN = "softq"
 """Domain of every emitted function."""
 
+VALUES_DOMAIN = "softq.values"
+"""Domain of functions that code V: what has the domain `softq` takes a softmax's place."""
+
 _HEADS = "heads"
 
 T = TypeVar("T")
 
-INTERFACE = ("probabilities", "weights", "normalizer")
+INTERFACE = ("probabilities", "weights", "normalizer", "values")
 """The outputs that a function has; other outputs of a program are for kernels and tests."""
 
 

@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from softq.conversion import expose
+from softq.methods import METHODS
 from softq.modelfile import as_model
 from softq.passes.rewriting.calls import EXPOSED_KEY, Exposed, make_call, same_function
+from softq.rowprog.onnx import function_name
 from softq.runner import OnnxRunner, Runner
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from softq.data import Array
-    from softq.plans import Plan
+    from softq.plans import Plan, SitePlan
 
 
 class OnnxSessions:
@@ -84,6 +86,12 @@ class _Shared:
         return found
 
 
-def _frame(plan: Plan) -> tuple[Plan, dict[str, str]]:
+def _frame(plan: Plan) -> tuple[Plan, dict[str, tuple[str, ...]]]:
     """Return what of a plan shapes the graph."""
-    return replace(plan, sites=()), {site.id: site.method for site in plan.sites}
+    return replace(plan, sites=()), {site.id: (site.method, *_values_of(site)) for site in plan.sites}
+
+
+def _values_of(site: SitePlan) -> list[str]:
+    """Return the name of the function that codes V, if one does: it stands in the graph beside the weights'."""
+    program = METHODS.get(site.method).values_program(site.configure())
+    return [] if program is None else [function_name(program)]
