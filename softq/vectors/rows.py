@@ -45,16 +45,25 @@ def choose(
     distances = telling_distances(program, params) if max(lengths, default=0) > 1 else np.zeros(0)
     found: list[Row] = []
     for n in lengths:
-        for kind, scores in _of_length(program.scores, n, count, rng, distances):
+        for kind, scores in scores_of_length(program.scores, n, count, rng, distances):
             found.append(Row(kind, np.asarray(scores, program.scores.numpy), np.ones(n, np.bool_)))
         if program.masked:
             found += _masked(program.scores, n, rng)
     return found
 
 
-def _of_length(
+def scores_of_length(
     kind: DType, n: int, count: int, rng: np.random.Generator, distances: Scores
 ) -> Iterator[tuple[str, Scores]]:
+    """Yield rows of n scores, each with what is special about it: `count` random ones, then those of every kind.
+
+    Args:
+        kind: Type of the scores; the values of a row are floats where that is f32, and fit it where it is not.
+        n: Elements of a row.
+        count: Random rows, of several spreads and shifts in turn.
+        rng: Where random numbers come from.
+        distances: Distances from the maximum, each of which stands in some row.
+    """
     if n == 0:
         yield "no elements", np.zeros(0)
         return

@@ -1,0 +1,192 @@
+"""An audit as text, Markdown, JSON and a page."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from softq.audit.records import IDENTIFICATION, TABLE, Audit, FaultRecord, Step
+from softq.errors import InputError, UsageError
+from softq.files import write_files
+from softq.visible import lines
+
+_HOME = Path(__file__).parent
+
+
+def write_reports(audit: Audit, folder: Path) -> tuple[str, ...]:
+    """Write `audit.json`, `audit.md` and, where jinja2 is installed, `audit.html`; return the names.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    texts = {
+        "audit.json": json.dumps(audit.to_json(), indent=1, allow_nan=False) + "\n",
+        "audit.md": to_markdown(audit),
+    }
+    page = to_html(audit)
+    if page is not None:
+        texts["audit.html"] = page
+    write_files({folder / name: text.encode() for name, text in texts.items()})
+    return tuple(texts)
+
+
+def make_folder(out: str | os.PathLike[str]) -> Path:
+    """Return the folder of an audit, made if it is not there.
+
+    Raises:
+        UsageError: its own folder is not there, or there is a file of that name.
+        InputError: it cannot be made.
+    """
+    path = Path(out)
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {str(path)!r}: the folder '{path.parent}' does not exist")
+    try:
+        path.mkdir(exist_ok=True)
+    except FileExistsError as error:
+        raise UsageError(f"{path} is no folder") from error
+    except OSError as error:
+        raise InputError(f"cannot write '{path}': {error.strerror or error}") from error
+    return path
+
+
+def title_of(audit: Audit) -> str:
+    """Return what was looked at, in a line."""
+    c = audit.conditions
+    versions = ", ".join(f"{name} {version}" for name, version in c["versions"].items() if name != "python")
+    options = "".join(f", {key}={value}" for key, value in c["options"].items())
+    name = versions if c["runtime"] in versions else f"{c['runtime']} ({versions})"
+    return f"{name}{options}: {_encoding(c['dtype'], c['scores'])} to {_encoding(c['dtype'], c['result'])}"
+
+
+def _encoding(dtype: str, encoding: Mapping[str, Any] | None) -> str:
+    if encoding is None:
+        return dtype
+    return f"{encoding['dtype']} (scale {encoding['scale']:g}, zero point {encoding['zero_point']})"
+
+
+def summary(audit: Audit) -> list[tuple[str, str]]:
+    """Return what was found: a heading and a sentence for each step, and what is missing."""
+    found = [(step.title, _say(step)) for step in audit.steps]
+    missing = [("Not done", f"{', '.join(audit.missing)}: the time was up; the same command goes on")]
+    return found + missing * bool(audit.missing)
+
+
+def _say(step: Step) -> str:
+    facts = step.facts
+    if "skipped" in facts:
+        return f"not asked: {facts['skipped']}"
+    if step.name == IDENTIFICATION:
+        return _identity(facts)
+    if step.name == TABLE:
+        return (
+            f"weights are a table of 256 distances, rounded {_rounded(facts['rounding'])}; it gives "
+            f"{facts['equal']:.4%} of the results, and the others within {facts['greatest']:g} units: "
+            f"{facts['method_file']}"
+        )
+    sentence = "; ".join(_facts(facts))
+    faults = len(step.faults)
+    return sentence + (f"; {faults} fault{'s' if faults > 1 else ''}" if faults else "")
+
+
+def _facts(facts: Mapping[str, Any]) -> Iterator[str]:
+    for name, part in facts.items():
+        if isinstance(part, dict) and "greatest_error" in part:
+            yield (
+                f"{part['elements']:,} elements in {name}: greatest error "
+                f"{_number(part['greatest_error'])} units, mean {_number(part['mean_error'])}, sums "
+                f"{_number(part['row_sums'][0])} to {_number(part['row_sums'][1])}"
+            )
+    tried = [(key, entry) for key in ("tried", "layouts", "rows", "threads") for entry in _entries(facts.get(key))]
+    if tried:
+        good = [entry for _, entry in tried if _is_good(entry["outcome"])]
+        yield (
+            f"{len(good)} of {len(tried)} as exact"
+            if tried[0][0] in ("tried", "rows")
+            else (f"{len(good)} of {len(tried)} equal to the bit")
+        )
+        for _, entry in tried:
+            if not _is_good(entry["outcome"]):
+                what = " ".join(str(value) for key, value in entry.items() if key != "outcome")
+                yield f"{what}: {entry['outcome']}"
+    if "times" in facts:
+        yield f"{facts['times']} runs alike" if "threads" in facts else f"{facts['times']} runs"
+
+
+def _entries(value: object) -> list[dict[str, Any]]:
+    return value if isinstance(value, list) else []
+
+
+def _is_good(outcome: str) -> bool:
+    return outcome.startswith(("as exact", "equal to the bit", "NaN, as by arithmetic"))
+
+
+def _identity(facts: Mapping[str, Any]) -> str:
+    equal = [one for one in facts["candidates"] if one["is_equal"]]
+    if equal:
+        more = "; " + ", ".join(_candidate(one) for one in equal[1:]) + " cannot be told from it" if equal[1:] else ""
+        return f"{_candidate(equal[0])}, equal to the bit{more}"
+    if not facts["candidates"]:
+        return "no method takes such scores"
+    return "none to the bit; nearest: " + ", ".join(
+        f"{_candidate(one)} ({one['equal']:.4%} equal, up to {one['greatest']:g} units apart)"
+        for one in facts["candidates"][:3]
+    )
+
+
+def _candidate(one: Mapping[str, Any]) -> str:
+    options = ", ".join(f"{key}={value}" for key, value in one["options"].items())
+    rounding = f", rounded {_rounded(one['rounding'])}" if one["rounding"] else ""
+    return f"{one['method']}({options}){rounding}"
+
+
+def _rounded(rounding: str) -> str:
+    return "to the nearest" if rounding == "nearest" else rounding
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"
+
+
+def to_text(audit: Audit) -> str:
+    """Return an audit as lines for a terminal."""
+    found = summary(audit)
+    width = max((len(title) for title, _ in found), default=0)
+    faults = [f"fault  {fault.kind}: {fault.text} ({fault.folder})" for fault in audit.faults]
+    return lines([title_of(audit), *(f"{title:{width}}  {text}" for title, text in found), *(faults or ["no fault"])])
+
+
+def to_markdown(audit: Audit) -> str:
+    """Return an audit as Markdown."""
+    c = audit.conditions
+    rows = [f"| {title} | {text} |" for title, text in summary(audit)]
+    conditions = (
+        f"Rows of {c['length']} elements, axis {c['axis']}, at most {c['longest']}; a result may be wrong by "
+        f"{c['tolerance']:g} units. A unit is the scale of the result; of floats, the distance from 1 to the next "
+        f"number. softq {c['softq']}, seed {c['seed']}."
+    )
+    faults = [_fault(fault) for fault in audit.faults] or ["None."]
+    parts = [f"# {title_of(audit)}", conditions, "\n".join(["| | |", "|---|---|", *rows]), "## Faults", *faults]
+    return "\n\n".join(parts) + "\n"
+
+
+def _fault(fault: FaultRecord) -> str:
+    shape = " x ".join(map(str, fault.shape))
+    return f"* **{fault.kind}**: {fault.text}. Shown by scores of {shape}: `{fault.folder}`."
+
+
+def to_html(audit: Audit) -> str | None:
+    """Return an audit as a page, or None where jinja2 is not installed."""
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    except ImportError:
+        return None
+    loader = FileSystemLoader(_HOME / "assets")
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, loader=loader, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("audit.html").render(
+        title=title_of(audit), audit=audit, found=summary(audit), conditions=audit.conditions
+    )
