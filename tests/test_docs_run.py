@@ -32,6 +32,7 @@ NOT_RUN: Mapping[str, str] = {
     "make test": "it is what runs this",
     "make -C examples/microcontroller": "tests/test_examples.py does",
     "dask scheduler": "tests/test_cluster.py starts schedulers and workers",
+    "softq audit --runtime": "tests/test_audit.py runs audits of onnxruntime, of functions and of recorded results",
     "openssl genpkey": "tests/test_signing.py makes keys, builds, signs and runs",
     "openssl pkeyutl": "tests/test_signing.py signs and checks",
     "openssl req": "tests/test_cluster_tls.py makes the certificate and measures over TLS",
