@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 
 _calls = [0]
 

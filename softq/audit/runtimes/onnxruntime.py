@@ -10,7 +10,7 @@ from softq.audit.runtimes import Options, Runtime, Softmax
 from softq.audit.task import Array, Encoding, Task
 from softq.errors import UsageError
 
-_FORMS = ("qlinear", "qdq")
+_FORMS = ("operator", "qdq")
 _LEVELS = ("disable", "basic", "extended", "all")
 
 
@@ -33,7 +33,7 @@ def _make(task: Task, options: Options) -> bytes:
             constants.append(helper.make_tensor(f"{name}_scale", TensorProto.FLOAT, [], [encoding.scale]))
             constants.append(helper.make_tensor(f"{name}_zero", code, [], [encoding.zero_point]))
         scores, end = ["scores", "scores_scale", "scores_zero"], ["result_scale", "result_zero"]
-        if _form(options) == "qlinear":
+        if _form(options) == "operator":
             nodes.append(
                 helper.make_node(
                     "QLinearSoftmax", [*scores, *end], ["result"], domain="com.microsoft", axis=task.axis, opset=13
@@ -115,7 +115,7 @@ RUNTIME = Runtime(
         "int16": Encoding("int16", 1 / 32768, 0),
     },
     options={
-        "form": "of integers: qlinear (com.microsoft's QLinearSoftmax), or qdq (Softmax between DequantizeLinear and "
+        "form": "of integers: operator (com.microsoft's QLinearSoftmax), or qdq (Softmax between DequantizeLinear and "
         "QuantizeLinear)",
         "provider": "an execution provider; CPUExecutionProvider by default",
         "level": "of graph optimizations: disable, basic, extended or all",
