@@ -27,7 +27,7 @@ SHOWN = "[...document.querySelectorAll('#settings-table tbody tr')].filter((r) =
 def results(shift: float = 0.0, methods: Sequence[str] = METHODS) -> list[Outcome]:
     """Each method at 2 to 8 bits: the more bits the less loss, each method a little worse than the one before."""
     return [
-        outcome(method, bits, (1 + number / 5) * 4.0**-bits + shift - 0.002 * (bits == 5 and number == 7), 0.003,
+        outcome(method, bits, (1 + number / 5) * 4.0**-bits + shift - 0.002 * (bits == 5 and number == 7), (0.003, 0.008, 0.002)[number % 3],
                 sites={"attn/0": errors(2.0**-bits)})
         for number, method in enumerate(methods) for bits in range(2, 9)
     ] + [outcome("exact", None, 0.0, 0.001)]  # fmt: skip

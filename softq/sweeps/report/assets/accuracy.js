@@ -12,7 +12,7 @@ function says(p) {
   const within = (value, low, high, form) => missing(low) ? form(value) : `${form(value)} (${form(low)} to ${form(high)})`;
   return [several ? `${r.name}, ${s.label}` : r.name, `loss ${within(r.loss, r.loss_low, r.loss_high, s.signed)}`,
     `${s.metric} ${within(r.metric, r.metric_low, r.metric_high, short)}`,
-    ...(view.across === "bits" ? [] : [`${heading(column)} ${within(across(p), r[`${column.name}_low`], r[`${column.name}_high`], short)}`]),
+    ...(view.across === "bits" ? [] : [phrase(column, within(across(p), r[`${column.name}_low`], r[`${column.name}_high`], amount))]),
     ...(r.verdict === "same" ? ["not distinguishable from float"] : []),
     ...(r.within_budget === null ? [] : [r.within_budget ? "within the budget" : "not within the budget"])];
 }
@@ -37,8 +37,9 @@ function ordinate(values, bottom) {
 function stand(found, x, y, known) {
   const order = (a, b) => known.has(b.p.series) - known.has(a.p.series)
     || (known.has(a.p.series) ? ranks.get(a.p.series) - ranks.get(b.p.series) || a.p.study - b.p.study : a.p.record.loss - b.p.record.loss);
-  for (const slot of d3.group(found, (m) => across(m.p)).values()) {
-    const room = x.slots ? Math.min(0.82 * x.at.step() / slot.length, 11) : 0;
+  const slots = d3.group(found, (m) => across(m.p)), apart = d3.min(d3.pairs([...slots.keys()].sort((a, b) => a - b).map(x.at), (a, b) => b - a));
+  for (const slot of slots.values()) {
+    const room = Math.min(0.82 * (x.slots ? x.at.step() : apart) / slot.length, 11);
     slot.sort(order).forEach((m, i) => { m.x = x.at(across(m.p)) + room * (i - (slot.length - 1) / 2); m.y = y(m.mid); });
   }
 }
@@ -86,8 +87,8 @@ function plot(figure, group) {
     axis.append("line").attr("class", "grid").attr("x1", margin.left).attr("x2", right).attr("y1", y.at(tick)).attr("y2", y.at(tick));
     axis.append("text").attr("x", margin.left - 8).attr("y", y.at(tick)).attr("dy", "0.32em").attr("text-anchor", "end").text(form(tick));
   }
-  const wide = d3.max(x.ticks, (t) => short(t).length) * 7 + 6, every = x.slots ? Math.ceil(wide / x.at.step()) : 1;
-  x.ticks.forEach((tick, i) => { if (i % every === 0) axis.append("text").attr("x", x.at(tick)).attr("y", bottom + 18).attr("text-anchor", "middle").text(short(tick)); });
+  const wide = d3.max(x.ticks, (t) => amount(t).length) * 7 + 6, every = x.slots ? Math.ceil(wide / x.at.step()) : 1;
+  x.ticks.forEach((tick, i) => { if (i % every === 0) axis.append("text").attr("x", x.at(tick)).attr("y", bottom + 18).attr("text-anchor", "middle").text(amount(tick)); });
   axis.append("text").attr("x", right).attr("y", height - 6).attr("text-anchor", "end").text(`${heading(column)} \u2192`);
   const levels = [...rule.map((at) => ({at, kind: "rule", text: "float"})), ...budgets.map((at) => ({at, kind: "budget", text: `budget ${form(at)}`}))];
   for (const {at, kind} of levels) axis.append("line").attr("class", kind).attr("x1", margin.left).attr("x2", right).attr("y1", y.at(at)).attr("y2", y.at(at));
@@ -177,7 +178,7 @@ function chosen() {
   if (!p) { place.replaceChildren(); return; }
   const [name, ...facts] = says(p), list = make("ul");
   list.append(...facts.map((fact) => make("li", fact)),
-    ...columns.filter((c) => c.name !== view.across && c.name !== "bits" && !missing(p.record[c.name])).map((c) => make("li", `${heading(c)} ${short(p.record[c.name])}`)));
+    ...columns.filter((c) => c.name !== view.across && c.name !== "bits" && !missing(p.record[c.name])).map((c) => make("li", phrase(c, amount(p.record[c.name])))));
   const only = make("button", "Show this method alone", {type: "button"}), row = make("button", "Go to its row", {type: "button"}), off = make("button", "Let go", {type: "button"});
   only.addEventListener("click", () => hideBut(new Set([p.series])));
   row.addEventListener("click", () => goTo(p));

@@ -12,6 +12,8 @@ function make(name, text, attributes = {}) {
 const missing = (x) => x === null || x === undefined;
 const short = (x) => missing(x) ? "-" : x === 0 ? "0"
   : Math.abs(x) < 1e-4 || Math.abs(x) >= 1e6 ? x.toExponential(1) : String(Number(x.toPrecision(3)));
+// Numbers of columns: whole ones as they are, since a size in bytes is read digit by digit.
+const amount = (x) => Number.isInteger(x) ? x.toLocaleString("en") : short(x);
 const percent = (x) => missing(x) ? "-" : `${short(100 * x)} %`;
 const signed = (relative) => (x) => missing(x) ? "-" : (x < 0 ? "" : "+") + (relative ? percent(x) : short(x));
 
@@ -32,6 +34,7 @@ const several = studies.length > 1;
 const points = studies.flatMap((s) => s.points);
 const columns = [
   {name: "bits", title: "bits", unit: "", what: "Bits of a code."}, ...data.columns];
+const phrase = (column, text) => [column.title, text, column.unit].filter(Boolean).join(" ");
 const heading = (column) => column.unit ? `${column.title}, ${column.unit}` : column.title;
 
 const view = {hidden: new Set(), away: new Set(), across: data.axis, down: "loss", pinned: null};

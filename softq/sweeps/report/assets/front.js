@@ -42,7 +42,7 @@ function answers() {
     table.caption.textContent = table.caption.textContent.replace(/^.*? for what/, `${view.across === "bits" ? "Fewest bits" : `Least ${column.title}`} for what`);
     const rows = stepsOf(s.points.filter(isShown)).map(({p, budget}) => {
       const r = p.record, row = make("tr", undefined, {"data-key": p.key});
-      row.append(make("th", s.signed(budget), {scope: "row"}), make("td", r.name, {class: "text"}), make("td", short(across(p))),
+      row.append(make("th", s.signed(budget), {scope: "row"}), make("td", r.name, {class: "text"}), make("td", amount(across(p))),
         make("td", s.signed(r.loss)), make("td", r.loss_low === null ? "none" : `${s.signed(r.loss_low)} to ${s.signed(r.loss_high)}`),
         make("td", r.integer_only === null ? "-" : r.integer_only ? "yes" : "no"));
       if (view.across === data.axis && r.setting === s.recommended) row.className = "chosen";
