@@ -26,9 +26,10 @@ SHOWN = "[...document.querySelectorAll('#settings-table tbody tr')].filter((r) =
 
 def results(shift: float = 0.0, methods: Sequence[str] = METHODS) -> list[Outcome]:
     """Each method at 2 to 8 bits: the more bits the less loss, each method a little worse than the one before."""
+    halves = (0.003, 0.008, 0.002)
     return [
-        outcome(method, bits, (1 + number / 5) * 4.0**-bits + shift - 0.002 * (bits == 5 and number == 7), (0.003, 0.008, 0.002)[number % 3],
-                sites={"attn/0": errors(2.0**-bits)})
+        outcome(method, bits, (1 + number / 5) * 4.0**-bits + shift - 0.002 * (bits == 5 and number == 7),
+                halves[number % 3], sites={"attn/0": errors(2.0**-bits)})
         for number, method in enumerate(methods) for bits in range(2, 9)
     ] + [outcome("exact", None, 0.0, 0.001)]  # fmt: skip
 
@@ -91,7 +92,12 @@ def test_the_page_finds_the_front_and_the_steps_that_the_report_has(
     assert "1 settings have no bits and stand in the table alone: exact." in browser.run(
         "document.querySelector('.outside').textContent"
     )
+    marked = f"{SHOWN}.filter((r) => r.querySelector('[data-front]')).map((r) => '0/' + r.dataset.setting)"
+    assert sorted(browser.run(marked)) == sorted(front)
     browser.choose("#across", "widest integer, bits")
+    assert sorted(browser.run(marked)) == sorted(
+        browser.run("[...document.querySelectorAll('.point.on-front')].map((p) => p.dataset.key)")
+    )
     # Of the 25 methods two are installed, and of those one has integers.
     assert browser.run("document.querySelectorAll('.main .point').length") == 15
     assert quiet(browser, page)

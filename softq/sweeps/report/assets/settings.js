@@ -31,8 +31,11 @@ function compare(a, b) {
 
 function list() {
   if (!table) return;
-  const kept = new Set(shownRows());
+  const kept = new Set(shownRows()), front = new Set(fronts().flat());
   for (const one of rows) {
+    const head = one.row.cells[0], mark = head.querySelector("[data-front]");
+    if (mark && !front.has(one.p)) mark.remove();
+    if (!mark && front.has(one.p)) head.append(make("b", "front", {class: "mark", "data-front": ""}));
     one.row.hidden = !kept.has(one);
     one.row.classList.toggle("pinned", one.p === view.pinned);
   }
