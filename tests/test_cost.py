@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +129,30 @@ def test_amounts_have_the_same_names_for_every_method() -> None:
                  for method, masked in itertools.product(("ita", "exaq"), (False, True))]  # fmt: skip
         assert len({tuple(amounts) for amounts in found}) == 1
         assert all(amount.value >= 0 and amount.unit for amounts in found for amount in amounts.values())
+
+
+@pytest.mark.parametrize("name", ["LUT4", "BRAM"])
+def test_a_plan_saves_a_cost_instead_of_bits(tmp_path: Path, name: str) -> None:
+    """Where everything keeps the budget, it has the least of it there is; methods without it are left out."""
+    out, line = tmp_path / "plan.json", ["plan", str(VIT), "--data", str(IMAGES), "--metric", "kl", "--limit", "16"]
+    line += ["--methods", "deferred-log,uniform", "--bits", "3,4,8", "--max-drop", "1000", "--out", str(out)]
+    done = CliRunner().invoke(main, [*line, "--cost", f"verilog,step=0.06:{name}", "--json"])
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    cores = [rtl("deferred-log", {"step": 0.06, "bits": b}, length=50, rows=0).core for b in (3, 4, 8)]
+    least = min(core.resources.lut4 if name == "LUT4" else core.resources.bram for core in cores)
+    assert set(said["cost"]["sites"].values()) == {least}
+    assert (said["cost"]["name"], said["cost"]["total"]) == (name, least * len(said["cost"]["sites"]))
+    assert any("uniform has no cost" in note for note in said["notes"])
+    assert json.loads(out.with_suffix(".measured.json").read_text())["cost"] == said["cost"]
+
+
+def test_a_plan_saves_one_cost(tmp_path: Path) -> None:
+    line = ["plan", str(VIT), "--data", str(IMAGES), "--metric", "kl", "--max-drop", "1", "--out", str(tmp_path / "p")]
+    for cost, message in (
+        ("verilog,step=0.06", "expected TARGET[,KEY=VALUE...]:NAME"),
+        ("verilog,step=1:LUT", "no LUT;"),
+    ):
+        done = CliRunner().invoke(main, [*line, "--methods", "deferred-log", "--bits", "4", "--cost", cost])
+        assert done.exit_code == 2
+        assert message in done.output

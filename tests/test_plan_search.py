@@ -224,9 +224,9 @@ def test_what_is_found_is_not_worse_than_another_plan_that_was_measured() -> Non
     search = searched(ladders, lambda state: losses.get(state, 0.5), [(1, 1)])
     state, kept = search.run()
     assert kept
-    bits, loss = search.bits(state), losses.get(state, 0.5)
+    bits, loss = search.saved(state), losses.get(state, 0.5)
     for other in search.measured:
-        costs = search.bits(other), losses.get(other, 0.5)
+        costs = search.saved(other), losses.get(other, 0.5)
         assert not (costs[0] <= bits and costs[1] <= loss and costs != (bits, loss)), (state, other)
 
 
@@ -236,8 +236,8 @@ def test_steps_back_are_wider_and_keep_the_budget_on_the_samples_of_the_search()
     back = list(search.back((2, 2, 2)))
     assert back
     assert (1, 1, 1) not in back
-    assert [search.bits(one) for one in back] == sorted(search.bits(one) for one in back)
-    assert all(search.bits(one) > 2 for one in back)
+    assert [search.saved(one) for one in back] == sorted(search.saved(one) for one in back)
+    assert all(search.saved(one) > 2 for one in back)
     assert back[-1] == (1, 0, 0)
 
 

@@ -113,6 +113,7 @@ def plan_to_json(found: Found, out: str) -> dict[str, object]:
         "plan": out,
         "mean_bits": found.mean_bits,
         "bits": found.bits,
+        "cost": None if found.cost is None else {**to_plain(found.cost), "total": found.cost.total},
         "split": found.split,
         "search": to_plain(found.searched),
         "verification": to_plain(found.verified),
@@ -125,9 +126,14 @@ def plan_to_json(found: Found, out: str) -> dict[str, object]:
 def plan_to_text(found: Found, out: str) -> str:
     """Return a table with a row per site, what was measured, and the verdict."""
     methods = {site.id: site.method for site in found.plan.sites}
-    rows = [(site, methods.get(site, "float"), str(bits)) for site, bits in found.bits.items()]
+    cost = found.cost
+    rows = [
+        (site, methods.get(site, "float"), str(bits), *([] if cost is None else [_amount(cost.sites.get(site))]))
+        for site, bits in found.bits.items()
+    ]
     told = [
         "",
+        *([] if cost is None else [f"{cost.total:,.6g} {cost.name} ({cost.unit}) if each site has a unit of its own"]),
         f"{found.mean_bits:.4g} bits on the mean; {found.split}; plans measured:",
         *(
             f"  {one.mean_bits:<6.4g} {_measured(one.searched)}{_elsewhere(one.verified)}: {one.name}"
@@ -138,7 +144,11 @@ def plan_to_text(found: Found, out: str) -> str:
         f"{'passed' if found.gate.passed else 'FAILED'}: {found.gate.sentence}",
         f"wrote {out}",
     ]
-    return table(("site", "method", "bits"), rows) + lines(told)
+    return table(("site", "method", "bits", *([] if cost is None else [cost.name])), rows) + lines(told)
+
+
+def _amount(value: float | None) -> str:
+    return "" if value is None else f"{value:,.6g}"
 
 
 def _measured(one: Measurement) -> str:

@@ -26,6 +26,9 @@ from softq.errors import UsageError
     "--sweep", metavar="DIR", help="What softq sweep left: its best settings are what the search starts from."
 )
 @click.option("--out", required=True, metavar="PLAN.json", help="The file of the plan, for convert --plan.")
+@click.option(
+    "--cost", metavar="TARGET[,KEY=VALUE...]:NAME", help="Save a cost on a target instead of bits: verilog:LUT4."
+)
 @JSON
 def plan(
     model: str, max_drop: str, verify: str | None, sweep: str | None, out: str, as_json: bool, **given: Any

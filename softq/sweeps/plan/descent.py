@@ -9,7 +9,7 @@ from softq.errors import ProofError, RefusalError
 from softq.progress import Progress
 from softq.sweeps.budget import Budget
 from softq.sweeps.evaluate.evaluator import Measurement
-from softq.sweeps.plan.frontier import Rung, State, descend, mean_bits
+from softq.sweeps.plan.frontier import Rung, State, descend, mean_saved
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Search:
             # The first state converts nothing and is no plan; whatever is returned was measured itself.
             wide, *path = descend(self.ladders)
             if best is not None:
-                path = [state for state in path if self.bits(state) < self.bits(best)]
+                path = [state for state in path if self.saved(state) < self.saved(best)]
             found = self._last([wide, *path], keeps)
             best = best if found == wide else found
             if best is not None:
@@ -55,14 +55,14 @@ class Search:
 
     def back(self, state: State) -> Iterator[State]:
         """Return wider states that keep the budget here: uniform ones, those 1, 2, 4, ... steps wider, the widest."""
-        path = [one for one in reversed(descend(self.ladders)[1:]) if self.bits(one) > self.bits(state)]
+        path = [one for one in reversed(descend(self.ladders)[1:]) if self.saved(one) > self.saved(state)]
         wider = {path[2**step - 1] for step in range(len(path).bit_length()) if 2**step <= len(path)}
-        wider |= {*path[-1:], *(one for one in self.uniform if self.bits(one) > self.bits(state))}
-        return (one for one in sorted(wider, key=self.bits) if self.by_value(one))
+        wider |= {*path[-1:], *(one for one in self.uniform if self.saved(one) > self.saved(state))}
+        return (one for one in sorted(wider, key=self.saved) if self.by_value(one))
 
-    def bits(self, state: State) -> float:
-        """Return the mean bits of a state."""
-        return mean_bits(self.ladders, state)
+    def saved(self, state: State) -> float:
+        """Return the mean of what is saved, bits or costs, of a state."""
+        return mean_saved(self.ladders, state)
 
     def by_value(self, state: State) -> bool:
         """Say whether the loss of a state keeps the budget on these samples."""
@@ -87,7 +87,7 @@ class Search:
         return chosen
 
     def _costs(self, state: State) -> tuple[float, float]:
-        return self.bits(state), self.budget.excess(self.measured[state].metric)
+        return self.saved(state), self.budget.excess(self.measured[state].metric)
 
     def _probably(self, state: State) -> bool:
         found = self._found(state)

@@ -2,7 +2,7 @@
 
 The error of a site is that of P x V in shares of its size, or scaled by what it does to the output (`effects`); errors
 of sites add up as squares, as independent ones do.
-A site that stays float has 32 bits and no error.
+A site that stays float has 32 bits and no error. Where a cost on a target is saved, it takes the place of the bits.
 """
 
 from __future__ import annotations
@@ -18,30 +18,39 @@ FLOAT_BITS = 32
 
 @dataclass(frozen=True)
 class Rung:
-    """One way to do a site: its bits, what it gets (None stays float), and its error."""
+    """One way to do a site: its bits, what it gets (None stays float), its error, and its cost if that is saved."""
 
     bits: int
     choice: Choice | None
     error: float
+    cost: float | None = None
+
+    @property
+    def saved(self) -> float:
+        """What less of is better: the cost, or else the bits."""
+        return self.bits if self.cost is None else self.cost
 
 
 State = tuple[int, ...]
 """For each site the number of its rung, 0 the widest."""
 
 
-def build_ladder(rungs: Iterable[Rung], keep: Sequence[Choice] = ()) -> tuple[Rung, ...]:
+def build_ladder(
+    rungs: Iterable[Rung], keep: Sequence[Choice] = (), float_cost: float | None = None
+) -> tuple[Rung, ...]:
     """Return the rungs that have the least error for their bits, from float down; errors rise as bits fall.
 
     The rungs of the choices in `keep` stay whatever their error is; no step goes to them.
     """
     best: list[Rung] = []
     others: list[Rung] = []
-    for rung in sorted(rungs, key=lambda one: (one.bits, one.error)):
-        if not best or (rung.error < best[-1].error and rung.bits > best[-1].bits):
+    for rung in sorted(rungs, key=lambda one: (one.saved, one.error)):
+        if not best or (rung.error < best[-1].error and rung.saved > best[-1].saved):
             best.append(rung)
         elif rung.choice in keep:
             others.append(rung)
-    return (Rung(FLOAT_BITS, None, 0.0), *sorted((*best, *others), key=lambda one: (-one.bits, one.error)))
+    unchanged = Rung(FLOAT_BITS, None, 0.0, float_cost)
+    return (unchanged, *sorted((*best, *others), key=lambda one: (-one.saved, one.error)))
 
 
 def uniform_choices(rungs: Mapping[str, Sequence[Rung]]) -> list[Choice]:
@@ -49,10 +58,10 @@ def uniform_choices(rungs: Mapping[str, Sequence[Rung]]) -> list[Choice]:
 
     A width whose least error is no less than a narrower one's is left out.
     """
-    by_width: dict[int, list[Rung]] = {}
+    by_width: dict[float, list[Rung]] = {}
     for some in rungs.values():
         for rung in some:
-            by_width.setdefault(rung.bits, []).append(rung)
+            by_width.setdefault(rung.saved, []).append(rung)
     chosen: list[Choice] = []
     least = (0, math.inf)
     for _, some in sorted(by_width.items()):
@@ -88,9 +97,9 @@ def steps(ladders: Sequence[Sequence[Rung]], state: State) -> list[State]:
     for site, rungs in enumerate(ladders):
         here = rungs[state[site]]
         for at in range(state[site] + 1, len(rungs)):
-            if rungs[at].bits == here.bits:
+            if rungs[at].saved == here.saved:
                 continue
-            cost = (rungs[at].error ** 2 - here.error**2) / (here.bits - rungs[at].bits)
+            cost = (rungs[at].error ** 2 - here.error**2) / (here.saved - rungs[at].saved)
             moves.append((cost, (*state[:site], at, *state[site + 1 :])))
     return [move for _, move in sorted(moves)]
 
@@ -98,6 +107,11 @@ def steps(ladders: Sequence[Sequence[Rung]], state: State) -> list[State]:
 def mean_bits(ladders: Sequence[Sequence[Rung]], state: State) -> float:
     """Return the mean over the sites of their bits."""
     return sum(rungs[at].bits for rungs, at in zip(ladders, state, strict=True)) / len(ladders)
+
+
+def mean_saved(ladders: Sequence[Sequence[Rung]], state: State) -> float:
+    """Return the mean over the sites of what is saved: their costs, or else their bits."""
+    return sum(rungs[at].saved for rungs, at in zip(ladders, state, strict=True)) / len(ladders)
 
 
 def choose(ladders: Mapping[str, Sequence[Rung]], state: State) -> dict[str, Choice]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,10 +19,20 @@ from softq.reports import Allowance, Gate, parse_drop
 from softq.runner import Runner
 from softq.scratch import scratch_folder
 from softq.sweeps.budget import Budget
+from softq.sweeps.costs import Costs, parse_cost
 from softq.sweeps.distributed import check_workers, connect, open_evaluator
 from softq.sweeps.evaluate.evaluator import Measurement, Report, Subject
 from softq.sweeps.plan.descent import Search
-from softq.sweeps.plan.frontier import Rung, State, build_ladder, choose, mean_bits, uniform_choices, uniform_state
+from softq.sweeps.plan.frontier import (
+    Rung,
+    State,
+    build_ladder,
+    choose,
+    mean_bits,
+    mean_saved,
+    uniform_choices,
+    uniform_state,
+)
 from softq.sweeps.plan.gains import with_gains
 from softq.sweeps.planner import Choice, Planner
 from softq.sweeps.records import Outcome, Setting, read
@@ -30,6 +40,27 @@ from softq.sweeps.sampled_rows import Rows
 from softq.sweeps.sensitivity import output_error
 from softq.sweeps.settings import expand, hash_files
 from softq.sweeps.task import Task
+from softq.targets import Amount
+
+
+@dataclass(frozen=True)
+class PlanCost:
+    """What a plan takes on a target, as if each site had a unit of its own.
+
+    Attributes:
+        name: What is counted.
+        unit: Its unit.
+        sites: For each site that does not stay float how much.
+    """
+
+    name: str
+    unit: str
+    sites: dict[str, float]
+
+    @property
+    def total(self) -> float:
+        """The sum over the sites."""
+        return sum(self.sites.values())
 
 
 @dataclass(frozen=True)
@@ -63,6 +94,7 @@ class Found:
         split: Which data served the search and which the verification, one sentence.
         tried: The plans that were measured, in the order in which they were.
         notes: What was left out, one sentence each.
+        cost: What it takes on the target whose cost was saved instead of bits; None if bits were.
     """
 
     plan: Plan
@@ -74,6 +106,7 @@ class Found:
     split: str
     tried: tuple[Trial, ...]
     notes: tuple[str, ...]
+    cost: PlanCost | None = None
 
 
 def find_plan(
@@ -88,6 +121,9 @@ def find_plan(
     progress: Progress | None = None,
 ) -> Found:
     """Return the plan with the smallest mean bits that was found to keep the budget, and whether it does on other data.
+
+    Where the task names a cost on a target (`TARGET:NAME`), that is saved instead of bits: each setting has the cost of
+    the unit that serves the longest row of all sites.
 
     The search measures settings that give every site the same, the narrow ones first, until one keeps the budget. From
     there, and from all float, it goes down in the order of `softq.sweeps.plan.frontier`, with errors whose effect on
@@ -114,6 +150,9 @@ def find_plan(
         RefusalError: no site takes a method.
     """
     allowance = parse_drop(max_drop)
+    spec = None if task.cost is None else parse_cost(task.cost)
+    if spec is not None and not spec.name:
+        raise UsageError(f"--cost {task.cost}: a plan saves one cost; expected TARGET[,KEY=VALUE...]:NAME")
     settings, notes = expand(methods, bits, options, task.calibration is not None)
     settings = tuple(one for one in settings if "bits" in one.options)
     if not settings:
@@ -125,6 +164,16 @@ def find_plan(
     planner = Planner(opened.model, task.selection, task.calibration, task.sampling)
     planner.check(one.method for one in settings)
     runner = opened.runner()
+    amounts: dict[str, Amount] = {}
+    if spec is not None:
+        costs = Costs(spec, planner)
+        for one in settings:
+            costed = costs.of(one.method, one.options)
+            amounts |= {one.key: costed.amounts[spec.name]} if costed.amounts else {}
+            notes += () if costed.amounts else (f"left out: {one.method} has no cost on the target: {costed.refused}",)
+        settings = tuple(one for one in settings if one.key in amounts)
+        if not settings:
+            raise RefusalError(f"no method has a cost on the target: {notes[-1]}")
     parts, split = _split(task, runner, verify)
     subject = task.subject(runner, parts[0])
     unseen = task if verify is None else replace(task, data=verify)
@@ -140,7 +189,8 @@ def find_plan(
             there = rungs.setdefault(site, [])
             if (here := rows.of(site)) is not None:
                 error = output_error(here.errors(planner.site_plan(site, choice)))
-                there.append(Rung(int(one.options["bits"]), choice, error))
+                cost = None if spec is None else amounts[one.key].value
+                there.append(Rung(int(one.options["bits"]), choice, error, cost))
     notes += tuple(
         f"site {site} stays float, since its errors are not known: {why}" for site, why in rows.unseen.items()
     )
@@ -150,7 +200,9 @@ def find_plan(
     everywhere = uniform_choices(rungs)
     if sweep is not None:
         everywhere = _kept(sweep, planner, task, allowance, settings) or everywhere
-    ladders = {site: build_ladder(some, everywhere) for site, some in rungs.items()}
+    # A site that stays float has no cost on the target: it counts as twice the dearest, so that any method saves.
+    unchanged = None if spec is None else 2 * max(amount.value for amount in amounts.values())
+    ladders = {site: build_ladder(some, everywhere, unchanged) for site, some in rungs.items()}
     rewrites = {site.id: site.rewrite for site in planner.found() if site.rewrite}
 
     def plan_of(state: State) -> Plan:
@@ -172,7 +224,7 @@ def find_plan(
         ):
             budget = Budget(allowance, find_metric(task.metric), first.reference.value)
             uniform = sorted(
-                {uniform_state(ladders.values(), one) for one in everywhere}, key=partial(mean_bits, scaled)
+                {uniform_state(ladders.values(), one) for one in everywhere}, key=partial(mean_saved, scaled)
             )
             search = Search(scaled, uniform, budget, lambda one: first.measure(plan_of(one)), progress)
             state, kept = search.run()
@@ -201,14 +253,21 @@ def find_plan(
         best = budget.judge(search.measured[state].metric).sentence
         sentence = f"no plan keeps the budget; with the best, in the search {best}; {sentence}"
     tried = tuple(
-        Trial(_name(list(ladders.values()), one), search.bits(one), found, verified.get(one))
+        Trial(_name(list(ladders.values()), one), mean_bits(scaled, one), found, verified.get(one))
         for one, found in search.measured.items()
     )
     return Found(
-        plan_of(state), Gate(gate.passed and kept, sentence), search.bits(state),
+        plan_of(state), Gate(gate.passed and kept, sentence), mean_bits(scaled, state),
         {site: some[at].bits for (site, some), at in zip(ladders.items(), state, strict=True)},
         search.measured[state], here, split, tried, (*notes, *search.notes),
+        None if spec is None else _cost(spec.name, amounts, ladders, state),
     )  # fmt: skip
+
+
+def _cost(name: str, amounts: Mapping[str, Amount], ladders: Mapping[str, Sequence[Rung]], state: State) -> PlanCost:
+    there = {site: some[at] for (site, some), at in zip(ladders.items(), state, strict=True)}
+    sites = {site: rung.saved for site, rung in there.items() if rung.choice is not None}
+    return PlanCost(name, next(iter(amounts.values())).unit, sites)
 
 
 def _kept(
