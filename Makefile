@@ -12,7 +12,8 @@
 # make site      the documentation as a site that needs no server, in build/site
 # make lock      requirements.txt anew: what softq with all extras but data, torch, cuda and dev needs, with hashes
 # make wheels    wheels for Linux on x86-64 and 64-bit Arm, with the library of operators for onnxruntime; a quarter of an hour
-# make release   sdist, wheels, list of parts (SBOM) and hashes of all in build/release, installed with requirements.txt
+# make release   sdist, wheels, list of parts (SBOM) and hashes of all in build/release, installed with requirements.txt; the
+#                version is that of the tag (CONTRIBUTING.md)
 
 PYTHON ?= python3
 VENV := .venv
@@ -126,7 +127,7 @@ soak: $(VENV)/.dev
 TOOLS := build/tools
 $(TOOLS)/.done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(TOOLS)
-	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt build cyclonedx-bom uv
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt build cyclonedx-bom twine uv
 	touch $@
 
 lock: $(TOOLS)/.done
@@ -141,6 +142,7 @@ release: $(TOOLS)/.done operators
 	for family in $(FAMILIES); do \
 	  SOFTQ_OPERATORS=build/operators/$$family SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
 	    $(TOOLS)/bin/python -m build --wheel --outdir build/release . > /dev/null || exit 1; done
+	$(TOOLS)/bin/twine check --strict build/release/*
 	$(PYTHON) -m venv --clear build/installed
 	build/installed/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.txt
 	build/installed/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --find-links build/release softq

@@ -100,7 +100,10 @@ def test_a_sweep_goes_on_only_with_the_same_file(method: Path, tmp_path: Path, m
         (("METHOD = ", "METHODS = "), "exposes no METHOD of type Method"),
         (('"my-ramp"', '"ramp"'), "method is named 'ramp'; the file's name asks for 'my-ramp'"),
         (("8.0", "80.0"), "cannot be imported: .*default of width is 80"),
-        (("import Trace", "import Tracer"), "cannot be imported: ImportError: cannot import name 'Tracer'"),
+        (
+            ("import DType, Trace", "import DType, Tracer"),
+            "cannot be imported: ImportError: cannot import name 'Tracer'",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_line(method: Path, change: tuple[str, str], message: str) -> None:

@@ -8,7 +8,7 @@ from softq.methods import Method, Options, Outputs, option
 from softq.metrics import MEAN, PairedMetric, PerSample
 from softq.passes.fold_constants import FoldConstants
 from softq.passes.inline_functions import InlineFunctions
-from softq.rowprog import Trace
+from softq.rowprog import DType, Trace
 from softq.rowprog.library import distance
 from softq.targets import Target
 
@@ -23,7 +23,7 @@ class RampOptions(Options):
 def _trace(t: Trace, options: RampOptions) -> Outputs:
     d = distance(t)
     near = t.max(d.row, 0.0)  # 0 for a score of +inf, which takes all the weight
-    return d.pair(t.max(1.0 - near * (1 / options.width), 0.0))
+    return d.pair(t.max(1.0 - near * t.const(1 / options.width, DType.F32), 0.0))
 
 
 def _margin(output: np.ndarray) -> np.ndarray:
