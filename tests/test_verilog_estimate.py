@@ -155,11 +155,11 @@ def test_the_estimate_is_what_synthesis_makes_of_the_first_cores() -> None:
 
 @pytest.mark.slow
 def test_the_estimate_is_what_synthesis_makes_of_all_measured_cores() -> None:
-    """By numbers that are fitted on the others; the two in the code are those of all."""
+    """By numbers that are fitted on the others; those in the code are near the ones of all, scans too."""
     cores = measured()
     _check(cores, left_out(cores))
     factor, beside = fit(cores)
-    assert (factor, beside) == (pytest.approx(TABLES_FACTOR, abs=0.03), pytest.approx(TABLES_BESIDE, abs=3))
+    assert (factor, beside) == (pytest.approx(TABLES_FACTOR, abs=0.05), pytest.approx(TABLES_BESIDE, abs=6))
 
 
 @pytest.mark.slow

@@ -333,10 +333,9 @@ class _Count:
             words = range(self._module.memories[name].width)
             return [self._packing.leaf(("read", name, tuple(at), bit)) for bit in words]
         bits = self._value(name)
-        for level, condition in enumerate(at):
+        for condition in at:
             more = [bits[i + 1] if i + 1 < len(bits) else self._packing.zero for i in range(0, len(bits), 2)]
             bits = [self._packing.choose(condition, b, a) for a, b in zip(bits[::2], more, strict=True)]
-            assert level < len(at)
         return bits[:1]
 
     def _any(self, bits: Bits) -> Bit:

@@ -27,7 +27,8 @@ from softq.codegen.verilog.module import Memory
 FAMILY = "ECP5"
 
 TABLES_FACTOR, TABLES_BESIDE = 0.947, 13.3
-"""Fitted on benchmarks/fpga.json; `python -m benchmarks.fpga.estimate` fits them again."""
+"""Fitted on the 32 cores without a scan that benchmarks/fpga.json had then; `python -m benchmarks.fpga.estimate` tells
+what all that it has give."""
 
 _BLOCKS = ((1, 16384), (2, 8192), (4, 4096), (9, 2048), (18, 1024), (36, 512))
 """Bits and words of a block of memory."""
