@@ -379,4 +379,7 @@ def _in_given_form(work: ir.Model, model: str | os.PathLike[str] | M) -> M:
 def _nothing(sites: Sequence[Site]) -> str:
     if not sites:
         return "the model has no softmax: nothing to convert"
-    return f"none of the {len(sites)} softmaxes is to be converted; the first, {sites[0].id}: {sites[0].verdict.reason}"
+    first = f"{sites[0].id}: {sites[0].verdict.reason}"
+    if len(sites) == 1:
+        return f"the only softmax is not to be converted; {first}"
+    return f"none of the {len(sites)} softmaxes is to be converted; the first, {first}"

@@ -19,6 +19,7 @@ from softq.graph.queries import node_label, operator_label
 from softq.graph.view import ModelView
 from softq.methods import DEFAULT_METHOD, METHODS, OptionValue
 from softq.modelfile import ModelLike, as_model
+from softq.nearest import nearest
 from softq.passes.analysis.candidates import Finding, shorten
 from softq.passes.analysis.policy import Policy
 from softq.passes.locate import findings, locate
@@ -35,6 +36,7 @@ from softq.rowprog.ranges import largest_length, prove
 from softq.rowprog.types import Kind
 from softq.site import Site
 from softq.visible import lines
+from softq.wording import softmaxes
 
 _FREE = {name for name, op in OPS.items() if op.cost == "free"} | {"exp_minus", "round_to"}
 """Operators that are not counted; an exponential or a rounding is what the program makes it of."""
@@ -111,7 +113,7 @@ def explain(
 
     Args:
         model: A path or a model.
-        site: Its id as `inspect` prints it, or a glob that matches one id.
+        site: Its id as `inspect` prints it, a glob that matches one id, or a part of one id only.
         method: The method whose cost is told.
         settings: Options of the method.
         masks: Names of tensors that are masks, as in `convert`.
@@ -130,11 +132,7 @@ def explain(
     locate(work, logarithms=chosen.logarithms, methods=method, assumed=assumed)
     facts = Facts(ModelView(work))
     found = findings(facts, Policy(logarithms=chosen.logarithms, methods=method))
-    ids = [finding.site.id for finding in found]
-    hits = [f for f in found if f.site.id == site] or [f for f in found if fnmatchcase(f.site.id, site)]
-    if len(hits) != 1:
-        raise UsageError(f"{len(hits) or 'no'} softmaxes match {site!r}; {shorten(ids)}")
-    (finding,) = hits
+    finding = _find(found, site)
     cost = None
     if finding.site.verdict.action != "refuse" and finding.match.operator != "Hardmax":
         own = finding.site.function
@@ -152,6 +150,19 @@ def explain(
         rows=_rows(finding.site),
         cost=cost,
     )
+
+
+def _find(found: Sequence[Finding], site: str) -> Finding:
+    """Return the one softmax of an id, of a glob, or of a part of an id."""
+    hits = [f for f in found if f.site.id == site]
+    hits = hits or [f for f in found if fnmatchcase(f.site.id, site)] or [f for f in found if site in f.site.id]
+    if len(hits) == 1:
+        return hits[0]
+    if hits:
+        raise UsageError(f"{softmaxes(len(hits))} match {site!r}; {shorten([hit.site.id for hit in hits])}")
+    ids = [finding.site.id for finding in found]
+    near = f"nearest: {', '.join(nearest(site, ids))}; " if nearest(site, ids) else ""
+    raise UsageError(f"no softmax matches {site!r}; {near}{shorten(ids)}")
 
 
 def _reaches_method(finding: Finding, facts: Facts) -> bool:

@@ -8,6 +8,7 @@ from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from softq.visible import lines, visible
+from softq.wording import counted, softmaxes
 
 if TYPE_CHECKING:
     from softq.methods import Spread
@@ -49,7 +50,7 @@ def sites_to_text(sites: Sequence[Site]) -> str:
     head = ("site", "operator", "role", "shape", "axis", "type", "mask", "verdict", "reason")
     return (
         table(head, rows)
-        + f"{len(sites)} softmaxes: "
+        + f"{softmaxes(len(sites))}: "
         + ", ".join(f"{n} to {action}" for action, n in counts.items())
         + "\n"
     )
@@ -75,21 +76,33 @@ def _shape(site: Site) -> str:
 
 
 def conversion_to_text(sites: Sequence[Site], plan: Plan, out: str | None) -> str:
-    """Return what `softq convert` prints: each site and what it got."""
-    got = {site.id: site for site in plan.sites}
-    rows: list[tuple[str, str, str]] = []
-    for site in sites:
-        planned = got.get(site.id)
-        if planned is None:
-            rows.append((site.id, site.rewrite or site.verdict.action, site.verdict.reason))
-            continue
+    """Return what `softq convert` prints: each method with its options and the sites that got it, then all others."""
+    got: dict[str, list[tuple[str, str]]] = {}
+    for planned in plan.sites:
         options = " ".join(f"{k}={v}" for k, v in planned.options.items())
         fitted = " ".join(f"{k}={_fitted(v)}{_spread(planned.spread.get(k))}" for k, v in planned.fitted.items())
-        rows.append((site.id, planned.method, f"{options}{'; fitted ' + fitted if fitted else ''}"))
-    end = f"converted {len(got) + len(plan.rewrites)} of {len(sites)} softmaxes; " + (
-        "nothing written (dry run)" if out is None else f"wrote {out}"
-    )
-    return (table(("site", "method", "settings or reason"), rows) if rows else "") + lines([end])
+        told = (planned.id, f"fitted {fitted}" if fitted else "")
+        got.setdefault(f"{planned.method} {options}".rstrip(), []).append(told)
+    converted = {site.id for site in plan.sites}
+    for site in sites:
+        if site.id not in converted:
+            group = "rewritten, which is exact" if site.rewrite else "not converted"
+            what = f"{site.rewrite or site.verdict.action}: {site.verdict.reason}"
+            got.setdefault(group, []).append((site.id, what))
+    widest = max((len(visible(site.id)) for site in sites), default=0)
+    told = [
+        line for group, rows in got.items()
+        for line in (f"{group}:", *(f"  {visible(name).ljust(widest)}  {what}" for name, what in rows))
+    ]  # fmt: skip
+    return lines([*told, _conversion_end(len(converted) + len(plan.rewrites), len(sites), out)])
+
+
+def _conversion_end(converted: int, found: int, out: str | None) -> str:
+    if converted:
+        written = "nothing written (dry run)" if out is None else f"wrote {out}"
+        return f"converted {converted} of {softmaxes(found)}; {written}"
+    written = "nothing written (dry run)" if out is None else f"wrote {out}, which computes what the model does"
+    return f"nothing converted: {softmaxes(found)} found; {written} (--require makes this an error)"
 
 
 def _fitted(value: float | tuple[float, ...]) -> str:
@@ -169,11 +182,11 @@ def artifact_to_text(folder: str, manifest: Mapping[str, Any]) -> str:
     if "operators" in manifest:
         found = manifest["operators"]
         rows = [(f"softq::{o['name']}", o["kernel"], ", ".join(o["sites"])) for o in found]
-        told = f"{folder}: {manifest['target']}, {len(found)} operators, {megabytes:.1f} MiB"
+        told = f"{folder}: {manifest['target']}, {counted(len(found), 'operator')}, {megabytes:.1f} MiB"
         return lines([told, ""]) + table(("operator", "kernel", "sites"), rows)
     if "cores" in manifest:
         return _cores_to_text(folder, manifest)
-    told = [f"{folder}: {manifest['target']}, {len(manifest['steps'])} steps, {megabytes:.1f} MiB"]
+    told = [f"{folder}: {manifest['target']}, {counted(len(manifest['steps']), 'step')}, {megabytes:.1f} MiB"]
     for key in ("inputs", "outputs"):
         for tensor in manifest[key]:
             shape = ", ".join(str(d) for d in tensor["shape"])

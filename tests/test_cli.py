@@ -50,7 +50,7 @@ def test_inspect_shows_the_site(here: Path) -> None:
     result = softq("inspect", "model.onnx")
     assert result.exit_code == 0
     assert "attention" in result.stdout
-    assert "1 softmaxes: 1 to convert" in result.stdout
+    assert "1 softmax: 1 to convert" in result.stdout
     found = json.loads(softq("inspect", "model.onnx", "--json").stdout)
     assert found["schema"] == 1
     assert found["sites"][0]["verdict"]["action"] == "convert"

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 from click.testing import CliRunner, Result
 
-from softq.cli import commands, main
+from softq.cli import commands, main, printing
 from softq.cli.command import Section
+from softq.errors import UsageError
 from softq.nearest import nearest, unknown
+from softq.sweeps.folder import open_folder
+from softq.sweeps.settings import expand
 
 VIT = str(Path(__file__).resolve().parent.parent / "models" / "mnist_vit" / "mnist_vit.onnx")
 
@@ -119,3 +126,82 @@ def test_errors_as_json(arguments: tuple[str, ...]) -> None:
     assert told == {"schema": 1}
     # It is a value here, not the option.
     assert softq("methods", "--", "--json").stdout == ""
+
+
+def test_a_part_of_an_id_is_enough_where_it_is_unique() -> None:
+    assert softq("explain", VIT, "x_3").stdout == softq("explain", VIT, "softmax_3").stdout
+    assert (
+        "3 softmaxes match 'max_'; there are: softmax_1, softmax_2, softmax_3" in softq("explain", VIT, "max_").stderr
+    )
+    assert "no softmax matches 'sofmax1'; nearest: softmax_1" in softq("explain", VIT, "sofmax1").stderr
+
+
+def test_convert_tells_options_once(tmp_path: Path) -> None:
+    out = str(tmp_path / "out.onnx")
+    told = softq("convert", VIT, out, "--bits", "3").stdout.splitlines()
+    assert told[0].startswith("deferred-log bits=3 ")
+    assert told[1:5] == ["  softmax", "  softmax_1", "  softmax_2", "  softmax_3"]
+    assert told[5:] == [f"converted 4 of 4 softmaxes; wrote {out}"]
+
+
+def test_nothing_converted_is_said_at_the_end(tmp_path: Path) -> None:
+    model, out = str(tmp_path / "head.onnx"), str(tmp_path / "out.onnx")
+    text = '<ir_version: 10, opset_import: ["": 18]> g (float[N, 8] x) => (float[N, 8] y) { y = Softmax (x) }'
+    onnx.save(onnx.parser.parse_model(text), model)
+    result = softq("convert", model, out)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == (
+        f"nothing converted: 1 softmax found; wrote {out}, which computes what the model does"
+        " (--require makes this an error)"
+    )
+    refused = softq("convert", model, str(tmp_path / "other.onnx"), "--require")
+    assert refused.exit_code == 2
+    assert "the only softmax is not to be converted; y: " in refused.stderr
+
+
+def test_widths_that_are_left_out_are_one_line_a_method(tmp_path: Path) -> None:
+    settings, notes = expand("log2,minifloat", "2-12", (), calibrated=False)
+    assert len(settings) == 5 + 7
+    assert [note.split(": ")[1] for note in notes] == ["log2 with 7 to 12 bits", "minifloat with 9 to 12 bits"]
+
+
+def test_verdicts_have_colours_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = "site  verdict  reason\na     convert  convert it\nb     refuse   no\n"
+    plain = f"{table}\nFAILED: x\n  convert  y\nverdict     keep: z\n"
+    for is_terminal, no_colour, painted in ((False, "", False), (True, "1", False), (True, "", True)):
+        stream = io.StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda answer=is_terminal: answer)
+        monkeypatch.setattr("sys.stdout", stream)
+        monkeypatch.setenv("NO_COLOR", no_colour)
+        monkeypatch.setenv("TERM", "xterm")
+        printing.print_text(plain)
+        told = stream.getvalue()
+        assert re.sub(r"\x1b\[\d+m", "", told) == plain
+        words = re.findall(r"\x1b\[3(\d)m\x1b\[1m(\w+)\x1b\[0m", told)
+        assert words == ([("2", "convert"), ("1", "refuse"), ("1", "FAILED"), ("3", "keep")] if painted else [])
+
+
+def test_a_lock_stays_neither_in_a_finished_folder_nor_in_the_way(tmp_path: Path) -> None:
+    """Its owner removes it while it is locked: who opened it before that has to make another."""
+    folder = tmp_path / "study"
+    with open_folder(folder, force=False) as path:
+        (lock,) = path.iterdir()
+        with pytest.raises(UsageError, match="another softq is measuring"), open_folder(folder, force=False):
+            pass
+        assert lock.exists()
+    assert list(folder.iterdir()) == []
+    real = os.open
+
+    def open_then_lose(path: Path, *rest: int) -> int:
+        """Another process finishes between our opening and our lock."""
+        descriptor = real(path, *rest)
+        monkey.undo()
+        os.unlink(path)
+        return descriptor
+
+    with pytest.MonkeyPatch.context() as monkey:
+        monkey.setattr("softq.sweeps.folder.os.open", open_then_lose)
+        with open_folder(folder, force=False) as path:
+            (lock,) = path.iterdir()
+            with pytest.raises(UsageError, match="another softq is measuring"), open_folder(folder, force=False):
+                pass

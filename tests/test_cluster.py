@@ -128,7 +128,7 @@ def test_every_kind_of_metric_has_the_bits_of_one_process(tmp_path: Path, cluste
             one = run(model, data, out=tmp_path / f"one{number}", **settings)
             many = run(model, data, out=tmp_path / f"many{number}", scheduler=cluster.address, **settings)
             same(many, one)
-            assert {path.name for path in (tmp_path / f"many{number}").iterdir()} == {STUDY, OUTCOMES, ".softq-lock"}
+            assert {path.name for path in (tmp_path / f"many{number}").iterdir()} == {STUDY, OUTCOMES}
         # A worker hears that nobody needs its workspace any more, and removes it, a moment later.
         until = time.monotonic() + 10
         while left := [path for path in cluster.folder.rglob("softq-*") if path.is_dir()]:

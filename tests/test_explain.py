@@ -103,7 +103,7 @@ def test_a_refused_softmax_has_no_cost() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nothing",), "no softmaxes match 'nothing'; there are: softmax, softmax_1"),
+        (("nothing",), "no softmax matches 'nothing'; there are: softmax, softmax_1"),
         (("softmax*",), "4 softmaxes match 'softmax*'"),
         (("softmax", "--method", "nope"), "unknown method 'nope'"),
         (("softmax", "--bits", "3", "--set", "bits=4"), "--bits 3 and --set bits=4 contradict each other"),

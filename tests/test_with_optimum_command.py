@@ -45,7 +45,7 @@ def test_a_folder(exported: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = cli("softq", "--onnx_model", exported, "-o", out, "--method", "log2", "--set", "bits=3")
     assert done.returncode == 0, done.stderr
-    assert "decoder.onnx: 1 of 1 softmaxes replaced" in done.stdout
+    assert "decoder.onnx: 1 of 1 softmax replaced" in done.stdout
     assert "warning: the model has no softmax: nothing to convert" in done.stdout
     assert sorted(path.name for path in out.iterdir()) == ["config.json", "decoder.onnx", "embedding.onnx"]
     assert onnx.load(out / "decoder.onnx").functions[0].name.startswith("Log2_b3")
@@ -86,7 +86,7 @@ def test_a_softmax_that_goes_without_another(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "exported" / "m.onnx")
     done = cli("softq", "--onnx_model", tmp_path / "exported", "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    assert "m.onnx: 0 of 1 softmaxes replaced, 1 superfluous" in done.stdout
+    assert "m.onnx: 0 of 1 softmax replaced, 1 superfluous" in done.stdout
     assert [node.op_type for node in onnx.load(tmp_path / "out" / "m.onnx").graph.node] == ["ArgMax"]
 
 

@@ -27,6 +27,17 @@ class Command(click.Command):
         super().__init__(name, **given)
         self.section = section
 
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters; what has no names of its own is completed as a file, as shells do."""
+        params = super().get_params(ctx)
+        if ctx.resilient_parsing:
+            from softq.cli.completing import FileName
+
+            for parameter in params:
+                if parameter.type is click.STRING:
+                    parameter.type = FileName()
+        return params
+
 
 def command(section: Section) -> Callable[[Callable[..., None]], Command]:
     """Return the decorator that makes a function a command; its name is the function's, with hyphens."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import click
 
+from softq.cli import completing
 from softq.cli.arguments import parse_settings
 from softq.cli.options import METHOD_BITS, METHOD_SETTINGS
 from softq.errors import UsageError
@@ -14,7 +15,7 @@ FITTED = click.option(
     "--fitted", multiple=True, metavar="KEY=X", help="A number for an option that is fitted (KEY=site)."
 )
 _OF_HARDWARE = (
-    click.argument("method", metavar="NAME"),
+    click.argument("method", metavar="NAME", shell_complete=completing.METHODS),
     METHOD_BITS,
     METHOD_SETTINGS,
     FITTED,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from softq.cli import options
+from softq.cli import completing, options
 from softq.cli.printing import exit_unless, print_json, print_line, print_notes, print_text
 from softq.errors import SoftqError
 
@@ -28,10 +28,17 @@ _COMMON = (
         help="What MODEL is of; torch: module:function or file.py:function, which gives a torch.nn.Module.",
     ),
     options.DATA,
-    click.option("--metric", required=True, metavar="NAME", help="The task's metric, or module:function."),
+    click.option(
+        "--metric",
+        required=True,
+        metavar="NAME",
+        shell_complete=completing.METRICS,
+        help="The task's metric, or module:function.",
+    ),
     click.option(
         "--methods",
         default="all",
+        shell_complete=completing.METHODS,
         show_default=True,
         metavar="LIST",
         help="Names or files (my_method.py) with commas, or all.",
@@ -41,7 +48,13 @@ _COMMON = (
     click.option("--calibration", metavar="DATA", help="Data for options that are fitted."),
     options.sampling,
     click.option("--limit", type=int, metavar="N", help="The first N samples only."),
-    click.option("--sites", multiple=True, metavar="GLOB", help="Exactly the sites whose id matches."),
+    click.option(
+        "--sites",
+        multiple=True,
+        metavar="GLOB",
+        shell_complete=completing.sites,
+        help="Exactly the sites whose id matches.",
+    ),
     options.ALL_SITES,
     click.option("--mask", "masks", multiple=True, metavar="NAME", help="A float tensor that is a mask: see convert."),
     options.ALLOW_FLOAT32,

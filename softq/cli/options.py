@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from softq.cli import completing
+
 if TYPE_CHECKING:
     from softq.input_shapes import InputShapes
 
@@ -37,7 +39,11 @@ INPUT_SHAPES = click.option(
 # Which softmaxes
 
 SITES = click.option(
-    "--sites", multiple=True, metavar="GLOB", help="Exactly the sites whose id matches, whatever their role."
+    "--sites",
+    multiple=True,
+    metavar="GLOB",
+    shell_complete=completing.sites,
+    help="Exactly the sites whose id matches, whatever their role.",
 )
 ALL_SITES = click.option(
     "--all", "all_sites", is_flag=True, help="Every site that can be converted, not only attention."
@@ -53,7 +59,12 @@ ALLOW_FLOAT32 = click.option("--allow-float32", is_flag=True, help="Compute the 
 
 DATA = click.option("--data", required=True, metavar="DATA", help="A .npz file, a folder of them, or module:function.")
 METRICS = click.option(
-    "--metric", "metrics", multiple=True, metavar="NAME", help="A metric, or module:function; several are allowed."
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=completing.METRICS,
+    help="A metric, or module:function; several are allowed.",
 )
 LABELS = click.option("--labels", metavar="NAME", help="The label array to use (label.NAME), or a model input.")
 OUTPUT = click.option("--output", metavar="NAME", help="The model output to compare.")

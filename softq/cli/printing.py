@@ -6,6 +6,8 @@ Names come out of files of strangers, so nothing is printed but through these fu
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -21,19 +23,49 @@ if TYPE_CHECKING:
     from softq.reports import Report
 
 
-def print_text(text: str) -> None:
-    """Print lines: nothing in them but their ends moves the cursor."""
+def print_plain(text: str) -> None:
+    """Print lines for programs: nothing in them but their ends moves the cursor, and nothing has colours."""
     click.echo("\n".join(map(visible, text.split("\n"))), nl=False)
+
+
+def print_text(text: str) -> None:
+    """Print lines: nothing in them but their ends moves the cursor. On a terminal verdicts have colours."""
+    shown = [visible(line) for line in text.split("\n")]
+    click.echo("\n".join(_paint(shown) if wants_colours() else shown), nl=False)
 
 
 def print_line(text: str) -> None:
     """Print one line, whatever is in it."""
-    click.echo(visible(text))
+    print_text(visible(text) + "\n")
+
+
+def wants_colours() -> bool:
+    """Whether what is printed goes to a terminal that shows colours: NO_COLOR (no-color.org) is not set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+_COLOURS = {"convert": "green", "keep": "yellow", "refuse": "red", "passed": "green", "FAILED": "red"}
+
+
+def _paint(shown: Sequence[str]) -> list[str]:
+    """Give colours to the words of verdicts: those below a head `verdict`, and those that begin a sentence on one."""
+    painted: list[str] = []
+    column = -1
+    for line in shown:
+        head = re.search(r"(?<=  )verdict(?=  )", line)
+        column = head.start() if head else column if line else -1
+        word = re.match(r"\w+", line[column:]) if column >= 0 else re.match(r"(?:verdict +)?(\w+)(?=:)", line)
+        place = None if word is None else word.span(word.lastindex or 0)
+        start, end = (0, 0) if place is None else (place[0] + max(column, 0), place[1] + max(column, 0))
+        colour = _COLOURS.get(line[start:end])
+        styled = click.style(line[start:end], fg=colour, bold=True) if colour else line[start:end]
+        painted.append(line[:start] + styled + line[end:])
+    return painted
 
 
 def print_json(value: object) -> None:
     """Print a value as JSON; NaN and infinity are refused, which JSON does not have."""
-    print_text(json.dumps(value, indent=2, allow_nan=False) + "\n")
+    print_plain(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def print_notes(notes: Sequence[str]) -> None:
@@ -47,10 +79,12 @@ def print_report(report: Report, markdown: str | None, as_json: bool) -> None:
     from softq.files import write_text
     from softq.reports import to_json, to_markdown, to_text
 
-    if not as_json and sys.stdout.isatty():
+    if as_json:
+        print_plain(to_json(report))
+    elif wants_colours():
         click.echo(to_text(report, terminal=True), nl=False)  # Its colours are meant.
     else:
-        print_text(to_json(report) if as_json else to_text(report))
+        print_text(to_text(report))
     if markdown is not None:
         write_text(markdown, to_markdown(report))
     exit_unless(report.passed)

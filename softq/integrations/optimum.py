@@ -17,6 +17,7 @@ from optimum.commands.base import BaseOptimumCLICommand, CommandInfo
 
 from softq.errors import InputError, ProofError, RefusalError, SoftqError, UsageError
 from softq.visible import lines
+from softq.wording import softmaxes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +58,7 @@ class SoftqCommand(BaseOptimumCLICommand):
             raise SystemExit(2) from None
         for name, conversion in made.items():
             plan = conversion.plan
-            said = f"{name}: {len(plan.sites)} of {len(conversion.sites)} softmaxes replaced"
+            said = f"{name}: {len(plan.sites)} of {softmaxes(len(conversion.sites))} replaced"
             said += f", {len(plan.rewrites)} superfluous" * bool(plan.rewrites)
             sys.stdout.write(lines([said, *(f"warning: {warning}" for warning in conversion.warnings)]))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from softq.errors import InputError, UsageError
-from softq.files import lock, write_text
+from softq.files import lock, remove, write_text
 from softq.json_values import to_plain
 from softq.scratch import telling_of_disk
 from softq.sweeps.records import OUTCOMES, REPORTS, STUDY, Estimate, Outcome, Study, read
@@ -57,14 +57,14 @@ def open_folder(folder: str | os.PathLike[str], force: bool) -> Generator[Path]:
         raise UsageError(f"cannot write {str(path)!r}: the folder '{path.parent}' does not exist")
     try:
         path.mkdir(exist_ok=True)
-        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = _open_lock(path / _LOCK)
     except FileExistsError as error:
         raise UsageError(f"{path} is no folder") from error
     except OSError as error:
         raise InputError(f"cannot write '{path}': {error.strerror}") from error
+    if descriptor is None:
+        raise UsageError(f"{path}: another softq is measuring into this folder")
     try:
-        if not lock(descriptor):
-            raise UsageError(f"{path}: another softq is measuring into this folder")
         try:
             _tidy(path, force)
         except OSError as error:
@@ -72,7 +72,26 @@ def open_folder(folder: str | os.PathLike[str], force: bool) -> Generator[Path]:
         with telling_of_disk(path):
             yield path
     finally:
+        # While it is locked: whoever has opened it by now finds that it is gone, and makes another.
+        remove(path / _LOCK)
         os.close(descriptor)
+
+
+def _open_lock(path: Path) -> int | None:
+    """Return the descriptor of a locked file, made if it is not there; None if another process has it.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        if not lock(descriptor):
+            os.close(descriptor)
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                return descriptor
+        os.close(descriptor)  # Its owner removed it between our opening and our lock.
 
 
 def _tidy(path: Path, force: bool) -> None:

@@ -12,10 +12,11 @@ from softq.sweeps.evaluate.evaluator import Measurement
 from softq.sweeps.plan.search import Found
 from softq.sweeps.records import SCHEMA, Estimate, Outcome, SiteErrors, Study
 from softq.visible import lines
+from softq.wording import counted
 
-_HEAD = ("setting", "value", "95 % interval", "loss", "95 % interval", "seconds")
+_HEAD = ("setting", "value", "its 95 % interval", "loss", "its 95 % interval", "seconds")
 _TIMES = ("time / float", "quartiles", "bytes")
-_ERRORS = ("error of P V", "argmax", "top 5", "row sum")
+_ERRORS = ("error of the output", "largest weight moved", "top 5 changed", "sum of weights")
 
 
 def sweep_to_json(sweep: Sweep, gate: Gate | None = None) -> dict[str, object]:
@@ -36,7 +37,7 @@ def sweep_to_text(sweep: Sweep) -> str:
     loss = "as a share of float32" if study.relative else "in the same unit"
     head = [
         f"model    {study.model}",
-        f"data     {study.data}, {study.samples} samples",
+        f"data     {study.data}, {counted(study.samples, 'sample')}",
         f"metric   {study.metric} ({study.unit}, {better} is better), loss {loss}",
         f"float32  {study.reference.value:.6g} {_interval(study.reference)}",
         "",
@@ -152,7 +153,7 @@ def _amount(value: float | None) -> str:
 
 
 def _measured(one: Measurement) -> str:
-    return f"loss {one.loss.value:+.4g} {_interval(one.loss)}, {one.samples} samples"
+    return f"loss {one.loss.value:+.4g} {_interval(one.loss)}, {counted(one.samples, 'sample')}"
 
 
 def _elsewhere(one: Measurement | None) -> str:

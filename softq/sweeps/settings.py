@@ -69,7 +69,7 @@ def hash_files(settings: Sequence[Setting], task: Task) -> dict[str, str]:
 def expand(
     methods: str, bits: str, options: Sequence[str], calibrated: bool, granularity: Granularity = "site"
 ) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
-    """Return every legal combination of method and width, and a note for each that was left out.
+    """Return every legal combination of method and width, and a note for each method of which some were left out.
 
     The widths of a method follow each other, the narrow ones first: they mostly share a session of the runtime.
 
@@ -96,16 +96,26 @@ def expand(
         if not _has_width(method, given[name]):
             settings.append(_legal(method, given[name], calibrated, granularity))
             continue
+        left: list[tuple[int, UsageError]] = []
         for width in widths:
             try:
                 settings.append(_legal(method, {"bits": width} | given[name], calibrated, granularity))
             except UsageError as error:
                 if not lenient:
                     raise
-                notes.append(f"left out: {error}")
+                left.append((width, error))
+        if left:
+            notes.append(f"left out: {name} with {_joined([width for width, _ in left])} bits: {left[0][1]}")
     if not settings:
         raise UsageError(f"no setting of {', '.join(names)} is legal with bits {bits}: {'; '.join(notes)}")
     return tuple(settings), tuple(notes)
+
+
+def _joined(widths: Sequence[int]) -> str:
+    if len(widths) > 2 and widths[-1] - widths[0] == len(widths) - 1:
+        return f"{widths[0]} to {widths[-1]}"
+    *most, last = map(str, widths)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _has_width(method: Method, given: Mapping[str, OptionValue]) -> bool:

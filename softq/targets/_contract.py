@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-import onnx_ir as ir
-
 from softq.errors import UsageError
 from softq.text_options import TextOptions
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from softq.artifact.device.steps import DeviceProgram
     from softq.artifact.firmware.program import Firmware
     from softq.artifact.machine import Cpu, Machine

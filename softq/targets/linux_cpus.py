@@ -10,12 +10,14 @@ makes subnormal float results zero.
 from __future__ import annotations
 
 from dataclasses import make_dataclass
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
 from softq.codegen.cpu.machines import FAMILIES, Family
 from softq.targets._contract import Built, Target, TargetOptions
 from softq.text_options import option
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 def build_for(family: Family, model: ir.Model, options: TargetOptions) -> Built:

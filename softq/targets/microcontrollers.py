@@ -10,12 +10,14 @@ floats, sums of products are rounded once.
 from __future__ import annotations
 
 from dataclasses import make_dataclass
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
 from softq.codegen.c.machines import FAMILIES, KERNELS, Family
 from softq.targets._contract import BuiltFirmware, Target, TargetOptions
 from softq.text_options import option
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 def build_for(family: Family, model: ir.Model, options: TargetOptions) -> BuiltFirmware:

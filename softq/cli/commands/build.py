@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from softq.cli import options
+from softq.cli import completing, options
 from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
 from softq.cli.loading import keeping_garbage
@@ -18,10 +18,17 @@ from softq.cli.printing import print_json, print_notes, print_text, progress
 @command(Section.BUILD)
 @click.argument("model")
 @click.argument("out_dir")
-@click.option("--target", required=True, metavar="NAME[,KEY=VALUE...]", help="What to build for; softq targets lists.")
+@click.option(
+    "--target",
+    required=True,
+    metavar="NAME[,KEY=VALUE...]",
+    shell_complete=completing.TARGETS,
+    help="What to build for; softq targets lists.",
+)
 @click.option(
     "--package",
     metavar="NAME[,KEY=VALUE...]",
+    shell_complete=completing.PACKAGES,
     help="Of a model in C: lay the files out for another tool; softq packages lists.",
 )
 @click.option("--sign", metavar="KEY", help="Sign with a private Ed25519 key (PEM); softq[sign].")

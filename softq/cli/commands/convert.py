@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from softq.cli import options
+from softq.cli import completing, options
 from softq.cli.arguments import check_outputs, parse_settings
 from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
@@ -22,6 +22,7 @@ from softq.cli.printing import print_json, print_notes, print_text, progress
 @click.option(
     "--method",
     metavar="NAME",
+    shell_complete=completing.METHODS,
     help="The softmax method (softq methods lists them), or a file of your own: my_method.py.",
 )
 @options.METHOD_BITS

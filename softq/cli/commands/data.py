@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from softq.cli import options
@@ -10,7 +12,9 @@ from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
 from softq.cli.printing import print_line
 from softq.errors import UsageError
-from softq.input_shapes import InputShapes
+
+if TYPE_CHECKING:
+    from softq.input_shapes import InputShapes
 
 
 def _numbers(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[float, ...] | None:

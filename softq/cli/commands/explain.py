@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from softq.cli import options
+from softq.cli import completing, options
 from softq.cli.arguments import parse_settings
 from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
@@ -18,8 +18,13 @@ from softq.cli.printing import print_json, print_text
 @options.limits
 @command(Section.LOOK)
 @click.argument("model")
-@click.argument("site")
-@click.option("--method", metavar="NAME", help="The method whose cost is told; the default one if not given.")
+@click.argument("site", shell_complete=completing.sites)
+@click.option(
+    "--method",
+    metavar="NAME",
+    shell_complete=completing.METHODS,
+    help="The method whose cost is told; the default one if not given.",
+)
 @options.METHOD_BITS
 @options.METHOD_SETTINGS
 @options.MASKS

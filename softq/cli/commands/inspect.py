@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from softq.cli import options
+from softq.cli import completing, options
 from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
 from softq.cli.printing import print_json, print_text
@@ -18,7 +18,12 @@ from softq.errors import UsageError
 @command(Section.LOOK)
 @click.argument("model", required=False)
 @click.option("--forms", is_flag=True, help="List the forms of a softmax that are recognised, instead of a model's.")
-@click.option("--method", metavar="NAME", help="The method to come: not each can take every softmax.")
+@click.option(
+    "--method",
+    metavar="NAME",
+    shell_complete=completing.METHODS,
+    help="The method to come: not each can take every softmax.",
+)
 @options.INPUT_SHAPES
 @options.SITES
 @options.ALL_SITES

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from softq.cli import options
+from softq.cli import completing, options
 from softq.cli.command import Section, command
 from softq.cli.printing import print_json, print_text
 
 
 @command(Section.LISTS)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completing.METHODS)
 @click.option(
     "--length", type=click.IntRange(1, 2**31 - 1), metavar="N",
     help="Tell how wide integers get in rows of N elements, and the longest row; of one method for 1024 by default.",

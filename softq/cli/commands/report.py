@@ -7,7 +7,7 @@ import click
 from softq.cli import options
 from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
-from softq.cli.printing import print_line, print_text
+from softq.cli.printing import print_line, print_plain
 
 
 @takes_config
@@ -32,7 +32,7 @@ def report(
 
     written = write_report(*folders, out=out, budget=budget, plan=plan, front=front)
     if as_json:
-        print_text(to_json(written.content))
+        print_plain(to_json(written.content))
         return
     studies = written.content.studies
     if len(studies) > 1:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from softq.cli import options
+from softq.cli import completing, options
 from softq.cli.command import Section, command
 from softq.cli.printing import print_json, print_text
 
 
 @command(Section.LISTS)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completing.TARGETS)
 @options.JSON
 def targets(name: str | None, as_json: bool) -> None:
     """List the targets, or describe one."""

@@ -6,19 +6,20 @@ from typing import Any
 
 import click
 
-from softq.cli import options
+from softq.cli import completing, options
 from softq.cli.arguments import parse_settings
 from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
 from softq.cli.hardware import FITTED, parse_number
 from softq.cli.options import METHOD_SETTINGS
 from softq.cli.printing import print_json, print_line
+from softq.wording import counted
 
 
 @takes_config
 @options.limits
 @command(Section.KERNELS)
-@click.argument("name")
+@click.argument("name", shell_complete=completing.METHODS)
 @click.argument("out")
 @click.option("--bits", type=int, metavar="N", help="Short for --set bits=N.")
 @METHOD_SETTINGS
@@ -64,4 +65,4 @@ def vectors(
         print_json(dict(made.manifest))
         return
     count, elements = made.arrays["length"].size, made.arrays["scores"].size
-    print_line(f"{count} rows, {elements} scores; wrote {' and '.join(map(str, written))}")
+    print_line(f"{counted(count, 'row')}, {counted(elements, 'score')}; wrote {' and '.join(map(str, written))}")

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from softq.errors import UsageError
 from softq.forms.matching.masks import NO_MASK
 from softq.methods import METHODS
+from softq.nearest import nearest
 from softq.passes.analysis.candidates import Finding, shorten
 from softq.site import OwnFunction, Role, Verdict
 
@@ -55,7 +56,8 @@ def judge(found: Sequence[Finding], policy: Policy) -> tuple[Finding, ...]:
     for glob in policy.select:
         hits = {i for i in ids if i == glob or fnmatchcase(i, glob)}
         if not hits:
-            raise UsageError(f"no softmax matches {glob!r}; {shorten(ids)}")
+            near = f"nearest: {', '.join(nearest(glob, ids))}; " if nearest(glob, ids) else ""
+            raise UsageError(f"no softmax matches {glob!r}; {near}{shorten(ids)}")
         chosen = hits | (chosen or set())
     judged = [_judge(finding, policy, chosen) for finding in found]
     inside = {

@@ -1,0 +1,28 @@
+"""The command `softq completion`."""
+
+from __future__ import annotations
+
+import click
+
+from softq.cli.command import Section, command
+from softq.cli.printing import print_plain
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@command(Section.LISTS)
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that completes commands, options and names.
+
+    \b
+    bash  eval "$(softq completion bash)", in ~/.bashrc
+    zsh   eval "$(softq completion zsh)", in ~/.zshrc
+    fish  softq completion fish > ~/.config/fish/completions/softq.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None, "click knows them"
+    print_plain(made(context.find_root().command, {}, "softq", "_SOFTQ_COMPLETE").source())
