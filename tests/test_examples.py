@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -48,9 +49,15 @@ def test_export_pipeline(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_demo(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, EXAMPLES / "demo.py", tmp_path], check=True, capture_output=True, text=True)
-    assert "deferred-log  4" in done.stdout
-    for kind in ("onnx", "plan.json", "json", "md"):
-        assert (tmp_path / f"mnist_vit.deferred-log.3.{kind}").stat().st_size > 0
+    commands = [line for line in done.stdout.splitlines() if line.startswith("$ softq ")]
+    assert [line.split()[2] for line in commands] == ["inspect", *["convert", "check"] * 5, "build", "run"]
+    times = [line for line in done.stdout.splitlines() if line.startswith("[") and line.endswith(" s]")]
+    assert len(times) == len(commands)
+    report = (tmp_path / "deferred-log-3.md").read_text()
+    (accuracy,) = re.findall(r"\| top1-accuracy \| [\d.]+ \| ([\d.]+) \|", report)
+    assert f", {accuracy} at 3 bits" in done.stdout
+    for kind in ("onnx", "plan.json"):
+        assert (tmp_path / f"deferred-log-3.{kind}").stat().st_size > 0
 
 
 @pytest.mark.slow
