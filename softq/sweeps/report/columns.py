@@ -75,7 +75,7 @@ _SOURCES = (
         lambda outcome, costs: _sum([cost.matrix_bytes for cost in costs]),
     ),
     _Source(
-        Column("time_ratio", "time", "times float",
+        Column("time_ratio", "time over float", "",
                "Time of a run over the float model's, as the sweep ran both (--time): median and quartiles."),
         lambda outcome, costs: _time(outcome.time_ratio),
     ),
