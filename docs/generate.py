@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "pages"
 sys.path.insert(0, str(ROOT))  # for `benchmarks` and `docs`, which are never installed
 
-from docs.pages import concepts, methods, reference  # noqa: E402
+from docs.pages import cards, concepts, methods, reference  # noqa: E402
 from docs.pages.formulas import set_lines  # noqa: E402
 from docs.pages.links import place_of, to_site  # noqa: E402
 from softq.formatting import target_to_text  # noqa: E402
@@ -310,6 +310,7 @@ LISTS: dict[str, Callable[[], str]] = {
     "forms": _forms,
     "passes": _passes,
     "ops": _ops,
+    "cards": cards.overview,
     "division": _division,
     **concepts.PICTURES,
 }
@@ -353,7 +354,7 @@ def main() -> None:
                 path.write_text(filled, encoding="utf-8")
         page = given.out / place_of(path)
         page.write_text(add_lists(to_site(filled, path, given.out), path.name), encoding="utf-8")
-    for place, text in {**reference.pages(), **methods.pages()}.items():
+    for place, text in {**reference.pages(), **methods.pages(), **cards.pages()}.items():
         (given.out / place).parent.mkdir(exist_ok=True)
         (given.out / place).write_text(text, encoding="utf-8")
     for image in (*(ROOT / "docs").glob("*.png"), *(ROOT / "docs").glob("*.svg")):

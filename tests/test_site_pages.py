@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from docs.pages import concepts
-from docs.pages.charts import Axis, Line, chart
+from docs.pages.charts import Axis, Line, chart, ticks
 from docs.pages.formulas import set_lines, to_mathml, with_formulas
 from docs.pages.methods import page
 from softq.methods import METHODS
@@ -102,3 +102,11 @@ def test_every_verdict_is_counted() -> None:
     text = concepts.verdicts()
     (total,) = re.findall(r"(\d+) softmaxes in", text)
     assert sum(int(count) for count in re.findall(r">(\d+)</text>", text)) == int(total) > 30
+
+
+def test_ticks_are_round_and_within_the_axis() -> None:
+    assert ticks(-0.0046, 0.024, "+.2g") == [(0, "+0"), (0.01, "+0.01"), (0.02, "+0.02")]
+    for low, high in ((0.0, 1.0), (-3.0, 11.0), (0.1, 0.13)):
+        values = [value for value, _ in ticks(low, high, "g")]
+        assert 3 <= len(values) <= 8
+        assert low <= values[0] < values[-1] <= high + 1e-9

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 640, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 24, 12, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 76, 24, 12, 44
 COLOURS = ("currentColor", "var(--softq-1)", "var(--softq-2)", "var(--softq-3)")
 DASHES = ("5 4", "", "", "")
 
@@ -79,6 +80,14 @@ def chart(title: str, x: Axis, y: Axis, lines: Sequence[Line]) -> str:
     ]
     parts.append("</figcaption></figure>")
     return "".join(parts)
+
+
+def ticks(low: float, high: float, form: str) -> list[tuple[float, str]]:
+    """Return 3 to 8 round numbers between the ends of an axis, as `form` writes them."""
+    rough = (high - low) / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
+    return [(n * step, format(n * step, form)) for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _path(points: Sequence[tuple[float, float]], steps: bool) -> str:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-GUIDES, METHODS = "Guides", "Methods"
+GUIDES = "Guides"
+FOLDERS = {"Methods": "methods", "Cards": "cards"}
+"""Sections, and the folder whose pages stand at their ends."""
 
 
 def on_config(config: Any) -> Any:
-    """Add the pages of methods to their section, and pages that stand in none to the guides."""
+    """Add the generated pages to their sections, and pages that stand in none to the guides."""
     docs = Path(config.docs_dir)
     sections = {name: pages for entry in config.nav for name, pages in entry.items() if isinstance(pages, list)}
-    sections[METHODS] += [
-        path.relative_to(docs).as_posix() for path in sorted(docs.glob("methods/*.md"), key=lambda path: path.stem)
-    ]
+    for section, folder in FOLDERS.items():
+        found = sorted(docs.glob(f"{folder}/*.md"), key=lambda path: path.stem)
+        sections[section] += [path.relative_to(docs).as_posix() for path in found]
     named = {page for pages in sections.values() for page in pages} | {
         page for entry in config.nav for page in entry.values() if isinstance(page, str)
     }
