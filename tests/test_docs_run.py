@@ -61,6 +61,8 @@ NOT_RUN: Mapping[str, str] = {
     "from dataclasses import dataclass": "tests/test_plug_ins.py does",
     "# softq.toml": "the commands of the page read it",
     "[project.entry-points": "tests/test_plug_ins.py builds and installs the package",
+    "- uses: ": "tests/test_ci.py runs the action's scripts",
+    "- repo: ": "tests/test_ci.py runs the hooks",
     "{": "schemas: tests/test_explain.py and tests/test_report_page.py hold what is printed against them",
 }
 """Beginnings of blocks, or of lines in blocks, that this file does not run, and what runs them."""

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from softq.cli import completing, options
 from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
-from softq.cli.printing import print_json, print_text
+from softq.cli.printing import exit_unless, print_json, print_line, print_notes, print_text
 from softq.errors import UsageError
+
+if TYPE_CHECKING:
+    from softq.site import Site
 
 
 @takes_config
 @options.limits
 @command(Section.LOOK)
-@click.argument("model", required=False)
+@click.argument("model", metavar="MODEL...", nargs=-1)
 @click.option("--forms", is_flag=True, help="List the forms of a softmax that are recognised, instead of a model's.")
 @click.option(
     "--method",
@@ -29,26 +33,46 @@ from softq.errors import UsageError
 @options.ALL_SITES
 @options.MASKS
 @options.ALLOW_FLOAT32
+@click.option(
+    "--fail-on",
+    type=click.Choice(["refused", "none"]),
+    help="Exit 1 where a softmax is refused, or where a model has none that is to be converted.",
+)
 @options.JSON
-def inspect(model: str | None, forms: bool, as_json: bool, **given: Any) -> None:
+def inspect(model: Sequence[str], forms: bool, fail_on: str | None, as_json: bool, **given: Any) -> None:
     """Show every softmax of MODEL and whether it can be replaced.
 
-    For each: form, role, shape, mask, verdict and reason.
+    For each: form, role, shape, mask, verdict and reason. Of several models, one after the other.
     """
     from softq.conversion import inspect as inspect_model
     from softq.formatting import describe_forms, forms_to_text, sites_to_text
     from softq.site import SCHEMA
 
-    if forms == (model is not None):
+    if forms == bool(model):
         raise UsageError("inspect takes a model, or --forms without one")
-    if model is None:
+    if not model:
         if as_json:
             print_json({"schema": SCHEMA, "forms": describe_forms()})
         else:
             print_text(forms_to_text())
         return
-    sites = inspect_model(model, **given)
+    found = {name: inspect_model(name, **given) for name in model}
+    told = [
+        {"schema": SCHEMA, "model": name, "sites": [site.to_json() for site in sites]} for name, sites in found.items()
+    ]
     if as_json:
-        print_json({"schema": SCHEMA, "model": model, "sites": [site.to_json() for site in sites]})
-    else:
+        print_json(told[0] if len(told) == 1 else {"schema": SCHEMA, "models": told})
+    for name, sites in found.items() if not as_json else ():
+        if len(found) > 1:
+            print_line(name)
         print_text(sites_to_text(sites))
+    failed = [name for name, sites in found.items() if fail_on is not None and _fails(sites, fail_on)]
+    if failed:
+        why = "has a softmax that is refused" if fail_on == "refused" else "has no softmax that is to be converted"
+        print_notes([f"{name} {why}" for name in failed])
+    exit_unless(not failed)
+
+
+def _fails(sites: Sequence[Site], fail_on: str) -> bool:
+    actions = [site.verdict.action for site in sites]
+    return "refuse" in actions if fail_on == "refused" else "convert" not in actions
