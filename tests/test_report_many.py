@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from softq.sweeps.records import Estimate, Outcome
 from softq.sweeps.report import report
 from softq.sweeps.report.content import Content
+from softq.timing import TimeRatio
 from tests.browser import Browser, find_browser
 from tests.test_report_browser import quiet
 from tests.test_report_page import errors, folder, outcome, study
@@ -100,6 +102,32 @@ def test_the_page_finds_the_front_and_the_steps_that_the_report_has(
     )
     # Of the 25 methods two are installed, and of those one has integers.
     assert browser.run("document.querySelectorAll('.main .point').length") == 15
+    assert quiet(browser, page)
+
+
+@pytest.mark.parametrize("times", [(1.1, 1.3, 1.7), (0.3, 1.5, 40.2)])
+def test_points_stand_where_their_numbers_are(browser: Browser, tmp_path: Path, times: tuple[float, ...]) -> None:
+    """Times that are close are on a linear axis, those that are far apart on a logarithmic one."""
+    timed = [
+        replace(outcome("uniform", bits, 0.1 / bits, 0.01), time_ratio=TimeRatio(time, time, time, 1.0, time, 9))
+        for bits, time in zip((4, 3, 2), times, strict=True)
+    ]
+    page = report(folder(tmp_path, study(()), timed), front="time_ratio").files[0]
+    browser.complaints.clear()
+    browser.requests.clear()
+    browser.size(1280)
+    browser.open(page)
+    boxes = "[...document.querySelectorAll('.main .point')].map((p) => p.getBoundingClientRect())"
+    keys = "[...document.querySelectorAll('.main .point')].map((p) => p.dataset.key)"
+    places = browser.run(f"{boxes}.map((b) => b.x + b.width / 2)")
+    found = dict(zip(browser.run(keys), places, strict=True))
+    # Settings are in order of their bits: 2 has the greatest time.
+    far, middle, near = (found[f"0/{number}"] for number in range(3))
+    grid = "document.querySelector('.axis .grid').getBoundingClientRect()"
+    left, right = browser.run(f"[{grid}.left, {grid}.right]")
+    assert left < near < middle < far < right
+    scale = [math.log(time) for time in times] if times[-1] > 5 * times[0] else list(times)
+    assert (middle - near) / (far - near) == pytest.approx((scale[1] - scale[0]) / (scale[2] - scale[0]), abs=0.01)
     assert quiet(browser, page)
 
 

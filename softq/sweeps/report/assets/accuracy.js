@@ -22,7 +22,7 @@ function abscissa(found, right) {
   if (values.length <= 12 && values.every(Number.isInteger)) return {at: d3.scalePoint(values, range).padding(0.55), ticks: values, slots: true};
   const [low, high] = d3.extent(values), log = low > 0 && high > 5 * low;
   // To the next decade would be too far.
-  const at = (log ? d3.scaleLog([low / 1.15, high * 1.15]) : d3.scaleLinear([low, high]).nice()).range([range[0] + 8, range[1] - 8]);
+  const at = (log ? d3.scaleLog().domain([low / 1.15, high * 1.15]) : d3.scaleLinear().domain([low, high]).nice()).range([range[0] + 8, range[1] - 8]);
   return {at, ticks: at.ticks(Math.max(3, Math.round((right - margin.left) / 90))).filter((t) => !log || /^[125]/.test(t.toExponential())), slots: false};
 }
 
