@@ -135,7 +135,7 @@ $(TOOLS)/.done: pyproject.toml constraints.txt
 
 lock: $(TOOLS)/.done
 	$(TOOLS)/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-annotate \
-	  --extra cluster --extra report --extra sign --extra tvm --constraint constraints.txt \
+	  --extra cluster --extra detection --extra report --extra sign --extra text --extra tvm --constraint constraints.txt \
 	  --custom-compile-command 'make lock' --output-file requirements.txt pyproject.toml
 
 # The parts are those of an environment that holds nothing but what requirements.txt names.

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from tests.sbom import BUNDLED, VENDOR, bundled
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = ("cluster", "report", "sign", "tvm")
+EXTRAS = ("cluster", "detection", "report", "sign", "text", "tvm")
 
 
 def entries(name: str) -> dict[str, tuple[Requirement, int]]:
