@@ -77,9 +77,9 @@ def read(file: str | os.PathLike[str], commands: Mapping[str, click.Command]) ->
         raise InputError(f"{os.fspath(file)!r} is not TOML: {error}") from error
     shared = {key for command in commands.values() for key in keys_of(command)}
     for key, value in said.items():
-        if key in commands and isinstance(value, dict):
+        if is_section(key, value, commands):
             keys = keys_of(commands[key])
-            for inner, given in cast("Table", value).items():
+            for inner, given in _table(value).items():
                 if inner not in keys:
                     raise UsageError(f"{os.fspath(file)}: [{key}] {_unknown(inner, keys)}")
                 _plain(keys[inner], f"{os.fspath(file)}: [{key}] {inner}", given)
@@ -110,7 +110,7 @@ def values_of(name: str, said: Table, file: str, commands: Mapping[str, click.Co
         UsageError: a value at the top is of another type than the command's option.
     """
     own = said.get(name)
-    both = {**{key: v for key, v in said.items() if not _is_section(key, v, commands)}, **_table(own)}
+    both = {**{key: v for key, v in said.items() if not is_section(key, v, commands)}, **_table(own)}
     keys = keys_of(commands[name])
     found: dict[str, object] = {}
     for key, value in both.items():
@@ -121,7 +121,8 @@ def values_of(name: str, said: Table, file: str, commands: Mapping[str, click.Co
     return found
 
 
-def _is_section(key: str, value: object, commands: Mapping[str, click.Command]) -> bool:
+def is_section(key: str, value: object, commands: Mapping[str, click.Command]) -> bool:
+    """Say whether what stands at the top of a file is the table of a command."""
     return key in commands and isinstance(value, dict)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from softq.cli.command import Section, command
-from softq.cli.configuration import commands_of, read, schema
+from softq.cli.configuration import commands_of, is_section, read, schema
 from softq.cli.printing import print_json, print_line
 from softq.errors import UsageError
 
@@ -27,7 +27,7 @@ def config(context: click.Context, file: str | None, as_schema: bool, run: bool)
         print_json(schema(commands))
         return
     said = read(file, commands)
-    named = [name for name, value in said.items() if name in commands and isinstance(value, dict)]
+    named = [name for name, value in said.items() if is_section(name, value, commands)]
     for name in named:
         print_line(f"softq {name} --config {file}")
         if run:
