@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from html import unescape
 from inspect import getdoc
+from pathlib import Path
 from sys import modules
+from typing import Any
 
 import numpy as np
 import pytest
 
-from docs.pages import concepts
+from benchmarks.figures.studies import STUDIES, identity_of
+from docs.pages import cards, concepts
 from docs.pages.charts import Axis, Line, chart, ticks
 from docs.pages.formulas import set_lines, to_mathml, with_formulas
 from docs.pages.methods import page
@@ -110,3 +114,25 @@ def test_ticks_are_round_and_within_the_axis() -> None:
         values = [value for value, _ in ticks(low, high, "g")]
         assert 3 <= len(values) <= 8
         assert low <= values[0] < values[-1] <= high + 1e-9
+
+
+CARDS = json.loads((Path(__file__).parent.parent / "benchmarks" / "cards.json").read_text(encoding="utf-8"))["studies"]
+
+
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card["name"])
+def test_a_card_is_of_its_model_and_its_numbers_agree(card: dict[str, Any]) -> None:
+    (study,) = (study for study in STUDIES if study.name == card["name"])
+    if not study.builder:
+        assert card["model"] == identity_of(study.place(Path("nowhere")) / study.model)
+    assert {row["method"] for row in card["rows"]} == {"deferred-log", "log2", "uniform"}
+    for row in card["rows"]:
+        worse = row["value"] / card["float"] - 1 if card["metric"] == "perplexity" else card["float"] - row["value"]
+        assert row["loss"] == pytest.approx(worse, abs=1e-6)
+        assert row["low"] <= row["loss"] <= row["high"]
+        median, low, high = row["time"]
+        assert low <= median <= high
+    bits = list(card["plan"]["bits"].values())
+    assert card["plan"]["mean_bits"] == pytest.approx(sum(bits) / len(bits))
+    shown = cards.page(card)
+    assert card["plan"]["sentence"] in shown
+    assert shown.count("| deferred-log |") == sum(row["method"] == "deferred-log" for row in card["rows"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
+
 GUIDES = "Guides"
 FOLDERS = {"Methods": "methods", "Cards": "cards"}
 """Sections, and the folder whose pages stand at their ends."""
@@ -17,8 +19,10 @@ def on_config(config: Any) -> Any:
     for section, folder in FOLDERS.items():
         found = sorted(docs.glob(f"{folder}/*.md"), key=lambda path: path.stem)
         sections[section] += [path.relative_to(docs).as_posix() for path in found]
-    named = {page for pages in sections.values() for page in pages} | {
-        page for entry in config.nav for page in entry.values() if isinstance(page, str)
-    }
+    listed = [page for pages in sections.values() for page in pages]
+    listed += [page for entry in config.nav for page in entry.values() if isinstance(page, str)]
+    named = set(listed)
+    if len(named) < len(listed):
+        raise PluginError(f"named twice: {', '.join(sorted(page for page in named if listed.count(page) > 1))}")
     sections[GUIDES] += sorted({path.name for path in docs.glob("*.md")} - named)
     return config

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 
+import click
+
+from softq.cli import main
+from softq.cli.configuration import commands_of
+from softq.cli.configuration import schema as configuration_schema
 from softq.site import inspection_schema
 from softq.sweeps.report import content_schema
 
@@ -41,10 +46,15 @@ def schemas() -> str:
         "that changes its meaning gets another name, and the file another `schema` number.\n",
     ]
     for title, about, schema in (
+        (
+            "Configuration",
+            "Of `softq.toml` ([a whole run in one file](../configuration.md)); printed by `softq config --schema`.",
+            configuration_schema(commands_of(click.Context(main))),
+        ),
         ("Inspection", "Printed by `softq inspect --json`.", inspection_schema()),
         ("Report", "Written by `softq report` as `report.json`.", content_schema()),
     ):
-        parts.append(f"## {title}\n\n{about}\n\n```json\n{json.dumps(schema, indent=2)}\n```\n")
+        parts.append(f"## {title}\n\n{about}\n\n```text\n{json.dumps(schema, indent=1)}\n```\n")
     return "\n".join(parts)
 
 
