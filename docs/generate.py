@@ -30,6 +30,8 @@ from softq.formatting import target_to_text  # noqa: E402
 from softq.forms import FORMS  # noqa: E402
 from softq.metrics import METRICS  # noqa: E402
 from softq.passes import PASSES  # noqa: E402
+from softq.profiles import load_profile, profile_names  # noqa: E402
+from softq.profiles.checks import Told  # noqa: E402
 from softq.rowprog.ops import OPS  # noqa: E402
 from softq.site import inspection_schema  # noqa: E402
 from softq.sweeps.report import content_schema  # noqa: E402
@@ -240,6 +242,22 @@ def _division() -> str:
     return set_lines(["    output = sum(w_j V_j) / sum(w_j)"])
 
 
+def _profiles() -> str:
+    parts: list[str] = []
+    for name in profile_names():
+        profile = load_profile(name)
+        rows = [
+            (part, rule.subject + (" (told)" if isinstance(rule.check, Told) else ""), rule.says,
+             f"[{rule.source.title}]({rule.source.url}), {rule.source.version}", rule.source.read.isoformat())
+            for part, rules in (("softmax", profile.softmax), ("attention", profile.attention)) for rule in rules
+        ]  # fmt: skip
+        rows += [
+            (part, ", ".join(said), "not stated", "", "") for part, said in profile.not_stated.items() if said
+        ]  # fmt: skip
+        parts += [f"### {name}", f"{profile.summary}.", _rows(("of", "subject", "rule", "source", "read"), rows)]
+    return "\n\n".join(parts)
+
+
 def _passes() -> str:
     return _rows(("pass", "what it does"), [(f"`{p.name}`", p.summary) for p in PASSES.entries().values()])
 
@@ -309,6 +327,7 @@ LISTS: dict[str, Callable[[], str]] = {
     "targets": _targets,
     "forms": _forms,
     "passes": _passes,
+    "profiles": _profiles,
     "ops": _ops,
     "cards": cards.overview,
     "division": _division,

@@ -60,6 +60,7 @@ NOT_RUN: Mapping[str, str] = {
     "program = torch.onnx.export": "likewise",
     "from dataclasses import dataclass": "tests/test_plug_ins.py does",
     "# softq.toml": "the commands of the page read it",
+    'name = "my-npu"': "the command of the page reads it",
     "[project.entry-points": "tests/test_plug_ins.py builds and installs the package",
     "- uses: ": "tests/test_ci.py runs the action's scripts",
     "- repo: ": "tests/test_ci.py runs the hooks",
@@ -156,6 +157,8 @@ def prepare(page: str, text: str) -> None:
     if "my_ramp.py" in text:
         blocks_of = [block.text for block in BLOCKS if block.page == page and "METHOD = " in block.text]
         Path("my_ramp.py").write_text(blocks_of[0])
+    if "my_npu.toml" in text:
+        Path("my_npu.toml").write_text(next(b.text for b in BLOCKS if b.page == page and b.language == "toml"))
     if "softq.toml" in text:
         named = [block.text for block in BLOCKS if block.page == page and block.language == "toml"]
         Path("softq.toml").write_text(named[0])

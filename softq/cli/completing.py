@@ -62,6 +62,16 @@ TARGETS = _complete("softq.targets", "TARGET")
 PACKAGES = _complete("softq.packages", "PACKAGE")
 
 
+def profiles(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem[str]] | list[str]:
+    """Return the names of device families; a path is a file of the user's own."""
+    if os.sep in begun:
+        return [CompletionItem(begun, type="file")]
+    spec = find_spec("softq.profiles")
+    assert spec is not None, "it is one of softq's own"
+    files = (path for folder in spec.submodule_search_locations or () for path in Path(folder).glob("*.toml"))
+    return sorted(path.stem for path in files if path.stem.startswith(begun))
+
+
 def sites(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     """Return the ids of the softmaxes in the model that stands on the command line."""
     # Behind an option without its value click has not told arguments apart.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from softq.cli import completing
+from softq.errors import UsageError
 
 if TYPE_CHECKING:
     from softq.input_shapes import InputShapes
@@ -35,6 +36,27 @@ INPUT_SHAPES = click.option(
     "--input-shape", "input_shapes", multiple=True, metavar="NAME:LENGTHS", callback=_input_shapes,
     help="Fix an input's axes: NAME:1,3,48,320 (? for one that stays open) or NAME:batch=1; for several, repeat it.",
 )  # fmt: skip
+
+# A device
+
+PROFILE = click.option(
+    "--for", "profile", metavar="PROFILE", shell_complete=completing.profiles,
+    help="By what the documents of a device family say: a profile (softq profiles lists them), or a .toml file.",
+)  # fmt: skip
+
+
+def alone_with_profile(given: Mapping[str, Any], *allowed: str) -> Mapping[str, Any]:
+    """Return what a command was given beside `--for`.
+
+    Raises:
+        UsageError: it was given what is not allowed beside it.
+    """
+    others = [name for name, value in given.items() if name not in allowed and value not in (None, False, (), "")]
+    if others:
+        names = ", ".join(name.replace("_", "-") for name in others)
+        raise UsageError(f"--for goes by the rules of a profile alone: leave out {names}")
+    return given
+
 
 # Which softmaxes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -25,6 +25,7 @@ from softq.cli.printing import print_json, print_notes, print_text, progress
     shell_complete=completing.METHODS,
     help="The softmax method (softq methods lists them), or a file of your own: my_method.py.",
 )
+@options.PROFILE
 @options.METHOD_BITS
 @options.METHOD_SETTINGS
 @click.option(
@@ -55,6 +56,7 @@ from softq.cli.printing import print_json, print_notes, print_text, progress
 def convert(
     model: str,
     out: str,
+    profile: str | None,
     bits: int | None,
     settings: Sequence[str],
     plan: str | None,
@@ -64,7 +66,10 @@ def convert(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Replace the softmaxes of MODEL and write OUT."""
+    """Replace the softmaxes of MODEL and write OUT.
+
+    With --for they stay, and what is around them becomes what a device asks for by its documents.
+    """
     from softq.conversion import convert as convert_model
     from softq.files import write_text
     from softq.formatting import conversion_to_text
@@ -75,6 +80,10 @@ def convert(
     check_outputs([out, save_plan], [model, plan, calibration])
     if not dry_run:
         check_output(out, source=model)
+    if profile is not None:
+        asked = {"bits": bits, "set": settings, "plan": plan, "save_plan": save_plan, "calibration": calibration}
+        _convert_for(model, out, profile, dry_run, as_json, asked | given)
+        return
     chosen = parse_settings(settings, bits)
     with progress() as step:
         result = convert_model(
@@ -91,3 +100,22 @@ def convert(
                     "plan": result.plan.to_json(), "warnings": list(result.warnings)})  # fmt: skip
     else:
         print_text(conversion_to_text(result.sites, result.plan, None if dry_run else out))
+
+
+def _convert_for(model: str, out: str, name: str, dry_run: bool, as_json: bool, given: Mapping[str, Any]) -> None:
+    from softq.calibration import Sampling
+    from softq.modelfile import save
+    from softq.profiles import convert_for, load_profile
+    from softq.profiles.text import describe_judgements, profile_conversion_to_text
+
+    profile = load_profile(name)
+    rows = None if given["sampling"] == Sampling() else given["sampling"]
+    asked = options.alone_with_profile({**given, "sampling": rows}, "input_shapes", "require")
+    result = convert_for(model, profile, require=asked["require"], input_shapes=asked["input_shapes"])
+    if not dry_run:
+        save(result.model, out, source=model)
+    written = None if dry_run else out
+    if as_json:
+        print_json(describe_judgements(result.sites, profile) | {"model": model, "output": written})
+    else:
+        print_text(profile_conversion_to_text(result.sites, profile, written))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     shell_complete=completing.METHODS,
     help="The method to come: not each can take every softmax.",
 )
+@options.PROFILE
 @options.INPUT_SHAPES
 @options.SITES
 @options.ALL_SITES
@@ -39,10 +40,13 @@ if TYPE_CHECKING:
     help="Exit 1 where a softmax is refused, or where a model has none that is to be converted.",
 )
 @options.JSON
-def inspect(model: Sequence[str], forms: bool, fail_on: str | None, as_json: bool, **given: Any) -> None:
+def inspect(
+    model: Sequence[str], forms: bool, fail_on: str | None, profile: str | None, as_json: bool, **given: Any
+) -> None:
     """Show every softmax of MODEL and whether it can be replaced.
 
-    For each: form, role, shape, mask, verdict and reason. Of several models, one after the other.
+    For each: form, role, shape, mask, verdict and reason. Of several models, one after the other. With --for: whether
+    a device takes it, by its documents.
     """
     from softq.conversion import inspect as inspect_model
     from softq.formatting import describe_forms, forms_to_text, sites_to_text
@@ -50,6 +54,11 @@ def inspect(model: Sequence[str], forms: bool, fail_on: str | None, as_json: boo
 
     if forms == bool(model):
         raise UsageError("inspect takes a model, or --forms without one")
+    if profile is not None:
+        if forms:
+            raise UsageError("--for is about a model, --forms about none")
+        _judge(model, profile, fail_on, as_json, given)
+        return
     if not model:
         if as_json:
             print_json({"schema": SCHEMA, "forms": describe_forms()})
@@ -76,3 +85,25 @@ def inspect(model: Sequence[str], forms: bool, fail_on: str | None, as_json: boo
 def _fails(sites: Sequence[Site], fail_on: str) -> bool:
     actions = [site.verdict.action for site in sites]
     return "refuse" in actions if fail_on == "refused" else "convert" not in actions
+
+
+def _judge(model: Sequence[str], name: str, fail_on: str | None, as_json: bool, given: Mapping[str, Any]) -> None:
+    from softq.profiles import judge, load_profile
+    from softq.profiles.text import SCHEMA, describe_judgements, judgements_to_text
+
+    profile = load_profile(name)
+    shapes = options.alone_with_profile(given, "input_shapes")["input_shapes"]
+    found = {path: judge(path, profile, input_shapes=shapes) for path in model}
+    told = [{"model": path, **describe_judgements(judged, profile)} for path, judged in found.items()]
+    if as_json:
+        print_json(told[0] if len(told) == 1 else {"schema": SCHEMA, "models": told})
+    for path, judged in found.items() if not as_json else ():
+        if len(found) > 1:
+            print_line(path)
+        print_text(judgements_to_text(judged, profile))
+    wanted = "no" if fail_on == "refused" else "after convert"
+    failed = [path for path, judged in found.items() if any(one.taken == wanted for one in judged) == (wanted == "no")]
+    if fail_on is not None and failed:
+        why = "is not taken" if fail_on == "refused" else "is taken after a conversion"
+        print_notes([f"{path} has {'a' if fail_on == 'refused' else 'no'} softmax that {why}" for path in failed])
+    exit_unless(fail_on is None or not failed)

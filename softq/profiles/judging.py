@@ -1,0 +1,145 @@
+"""Which softmaxes of a model a profile's rules let through: as they are, after a conversion, or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import onnx_ir as ir
+
+from softq.input_shapes import InputShapes, fix_input_shapes
+from softq.modelfile import ModelLike, as_model
+from softq.profiles.reading import SiteView, read_sites
+from softq.profiles.schema import Profile, Rule
+from softq.profiles.writing import Need, find_marked, mark, write
+
+Taken = Literal["as it is", "after convert", "no"]
+"""What a profile's rules say of a site."""
+
+RulingState = Literal["met", "after convert", "not met", "unknown"]
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What one rule says of a site.
+
+    Attributes:
+        subject: What the rule is about.
+        state: Whether it is met, is met after a conversion, is not, or cannot be told.
+        found: What the site has.
+        says: The rule.
+        source: The address of the document that states it.
+        version: What was read of the document.
+        read: When it was read, as ISO date.
+    """
+
+    subject: str
+    state: RulingState
+    found: str
+    says: str
+    source: str
+    version: str
+    read: str
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a profile says of one site.
+
+    Attributes:
+        site: The id of the site.
+        operator: What it is.
+        role: What its result is used for.
+        taken: Whether the device takes it by its documents.
+        rulings: Every rule, in the order of the profile.
+    """
+
+    site: str
+    operator: str
+    role: str
+    taken: Taken
+    rulings: tuple[Ruling, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the judgement as plain values that `json` can write."""
+        return asdict(self)
+
+
+def judge(model: ModelLike, profile: Profile, *, input_shapes: InputShapes | None = None) -> tuple[Judgement, ...]:
+    """Return what a profile says of each softmax of a model; the model is not changed.
+
+    What is taken after a conversion is not guessed: the conversion is made on a copy, and judged again.
+
+    Args:
+        model: A path or a model.
+        profile: What `softq.profiles.load_profile` gave.
+        input_shapes: Shapes of inputs, as in `softq.convert`.
+
+    Raises:
+        InputError: the file is no usable ONNX model.
+    """
+    work = as_model(model)
+    fix_input_shapes(work, input_shapes)
+    return try_out(work, profile)[0]
+
+
+def try_out(work: ir.Model, profile: Profile) -> tuple[tuple[Judgement, ...], dict[str, Need]]:
+    """Return the judgements of a model, and what a conversion writes at the sites that are taken after it.
+
+    Args:
+        work: The model; it is not changed.
+        profile: The profile.
+    """
+    views = read_sites(work)
+    before = {view.site.id: _ask(view, profile, view.attention) for view in views}
+    needs = {view.site.id: need for view in views if (need := _need(view, profile, before[view.site.id])) is not None}
+    after: Mapping[str, list[tuple[Rule, bool | None]]] = {}
+    if needs:
+        trial = as_model(work)
+        mark(trial)
+        write(trial, needs)
+        attention = {view.site.id: view.attention for view in views}
+        after = {
+            key: [(rule, met) for rule, met, _ in _ask(view, profile, attention[key])]
+            for key, view in find_marked(trial, read_sites(trial)).items()
+        }
+    judged = tuple(_judge(view, before[view.site.id], after.get(view.site.id)) for view in views)
+    wanted = {one.site for one in judged if one.taken == "after convert"}
+    return judged, {key: need for key, need in needs.items() if key in wanted}
+
+
+Asked = list[tuple[Rule, bool | None, str]]
+
+
+def _ask(view: SiteView, profile: Profile, attention: bool) -> Asked:
+    rules = (*profile.softmax, *(profile.attention if attention else ()))
+    return [(rule, answer.met, answer.found) for rule in rules for answer in [rule.check.ask(view)]]
+
+
+def _need(view: SiteView, profile: Profile, asked: Asked) -> Need | None:
+    """Return what a conversion has to write; None where nothing is missing that it could write."""
+    missing = {rule.subject: met for rule, met, _ in asked if met is not True}
+    # Of what is inside an operator more is known once it is open.
+    hidden = view.node.op_type != "Softmax" and None in missing.values()
+    opens = hidden or "operator" in missing or "axis" in missing
+    return Need(opens, profile.softmax) if opens or "output" in missing else None
+
+
+def _judge(view: SiteView, before: Asked, after: Sequence[tuple[Rule, bool | None]] | None) -> Judgement:
+    later = {id(rule): met for rule, met in after or ()}
+    rulings = tuple(_ruling(rule, met, found, later.get(id(rule))) for rule, met, found in before)
+    states = {ruling.state for ruling in rulings}
+    taken: Taken = "as it is" if states <= {"met"} else "after convert" if states <= {"met", "after convert"} else "no"
+    if after is not None and taken == "as it is":
+        taken = "after convert"
+    return Judgement(view.site.id, view.site.operator, view.site.role, taken, rulings)
+
+
+def _ruling(rule: Rule, met: bool | None, found: str, later: bool | None) -> Ruling:
+    state: RulingState = "met" if met else "unknown" if met is None else "not met"
+    if later is not None and later != met:
+        # What a conversion would break, it does not do.
+        state = "after convert" if later else "not met" if later is False else "unknown"
+    source = rule.source
+    return Ruling(rule.subject, state, found, rule.says, source.url, source.version, source.read.isoformat())

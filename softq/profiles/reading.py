@@ -1,0 +1,165 @@
+"""What rules look at: a softmax with the codes in front of it and behind, and the products around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from softq.forms.matching.guards import look_behind
+from softq.graph.facts import Facts
+from softq.graph.queries import constant, is_op, producer
+from softq.graph.view import ModelView
+from softq.passes.analysis.candidates import Finding
+from softq.passes.analysis.policy import Policy
+from softq.passes.locate import findings
+from softq.passes.rewriting.attention_regions import NotFusedError, Region, find_products
+from softq.site import Site
+
+MOVES = ("Transpose", "Reshape", "Unsqueeze", "Squeeze", "Expand")
+"""Operators that only move elements."""
+
+
+@dataclass(frozen=True)
+class FoundEncoding:
+    """Codes of a tensor; scale or zero point are None where they are no single number that is known."""
+
+    dtype: str
+    scale: float | None
+    zero_point: int | None
+
+    def __str__(self) -> str:
+        scale = "a scale that is not known" if self.scale is None else f"scale {_number(self.scale)}"
+        zero = "a zero point that is not known" if self.zero_point is None else f"zero point {self.zero_point}"
+        return f"{self.dtype}, {scale}, {zero}"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What an operand of a product is made of.
+
+    Attributes:
+        codes: Type of the codes that it is made of, or None.
+        passed: The operators between codes and product.
+    """
+
+    codes: str | None
+    passed: tuple[str, ...]
+
+    def __str__(self) -> str:
+        behind = f" behind {', '.join(self.passed)}" if self.codes is not None and self.passed else ""
+        return f"{self.codes or 'no codes'}{behind}"
+
+
+@dataclass(frozen=True, eq=False)
+class SiteView:
+    """A site as rules see it.
+
+    Attributes:
+        site: What `locate` says of it.
+        node: The node that carries it.
+        codes: Type of the codes that the scores are made of; None if they are of floats.
+        output: The codes that the weights become; None if they stay floats.
+        attention: Whether its weights are multiplied by values.
+        products: Queries, keys and values; None where the products are not seen.
+        head_size: Elements of a query in a head; None where it is not known.
+        factor_behind: Whether something multiplies the scores behind their product.
+        unseen: Why the products are not seen.
+    """
+
+    site: Site
+    node: ir.Node
+    codes: str | None
+    output: FoundEncoding | None
+    attention: bool
+    products: Mapping[str, Operand] | None
+    head_size: int | None
+    factor_behind: bool
+    unseen: str
+
+
+def read_sites(model: ir.Model) -> list[SiteView]:
+    """Return every softmax of a model, in the order of the graph; nothing is changed."""
+    facts = Facts(ModelView(model))
+    return [_view(found, facts) for found in findings(facts, Policy(all_sites=True, rewrites=()))]
+
+
+def _view(found: Finding, facts: Facts) -> SiteView:
+    site, match = found.site, found.match
+    decode = producer(match.scores, "DequantizeLinear")
+    region, unseen = _products(found.node) if is_op(found.node, "Softmax") else (None, "they are inside the operator")
+    first = None if region is None else region.first
+    products = None
+    if region is not None and first is not None:
+        operands = {"queries": first.inputs[0], "keys": first.inputs[1], "values": region.second.inputs[1]}
+        products = {name: _operand(value, facts) for name, value in operands.items()}
+    shape = None if first is None else facts.shape(first.inputs[0])
+    size = None if not shape or not isinstance(shape[-1], int) else shape[-1]
+    return SiteView(
+        site=site,
+        node=found.node,
+        codes=None if decode is None else _name(facts.dtype(decode.inputs[0])),
+        output=None if match.weights is None else _encoding(match.weights, facts),
+        attention=site.role == "attention" or region is not None,
+        products=products,
+        head_size=size,
+        factor_behind=region is not None and any(is_op(node, "Mul", "Div") for node in region.elementwise[1:]),
+        unseen=unseen,
+    )
+
+
+def _products(node: ir.Node) -> tuple[Region | None, str]:
+    try:
+        region = find_products(node, coded=True)
+    except NotFusedError as error:
+        return None, str(error)
+    return region, "" if region.first is not None else "its scores are no product of queries and keys that is seen"
+
+
+def _operand(value: ir.Value | None, facts: Facts) -> Operand:
+    passed: list[str] = []
+    while value is not None:
+        node = value.producer()
+        if node is not None and is_op(node, "DequantizeLinear"):
+            return Operand(_name(facts.dtype(node.inputs[0])), tuple(passed))
+        if node is None or not (is_op(node, *MOVES) or _scales(node)):
+            break
+        passed.append(node.op_type)
+        value = node.inputs[0]
+    return Operand(None, ())
+
+
+def _scales(node: ir.Node) -> bool:
+    factor = constant(node.inputs[1]) if is_op(node, "Mul", "Div") else None
+    return factor is not None and factor.size == 1
+
+
+def _encoding(weights: ir.Value, facts: Facts) -> FoundEncoding | None:
+    """Return the codes of the weights, where all that read them read these."""
+    behind = look_behind(weights, facts)
+    readers = behind.weights.consumers()
+    if behind.guard != "none" or not readers or not all(is_op(node, "QuantizeLinear") for node in readers):
+        return None
+    if behind.weights.is_graph_output():
+        return None
+    found = {_encoding_of(node, facts) for node in readers}
+    return found.pop() if len(found) == 1 else None
+
+
+def _encoding_of(node: ir.Node, facts: Facts) -> FoundEncoding:
+    dtype = _name(facts.dtype(node.outputs[0]))
+    scale = constant(node.inputs[1])
+    zero = node.inputs[2] if len(node.inputs) > 2 else None
+    array = None if zero is None else constant(zero)
+    point = 0 if zero is None else None if array is None or array.size != 1 else int(array.astype(float).item())
+    return FoundEncoding(dtype, None if scale is None or scale.size != 1 else float(scale.item()), point)
+
+
+def _name(dtype: ir.DataType | None) -> str:
+    return "unknown" if dtype is None else dtype.name.lower()
+
+
+def _number(scale: float) -> str:
+    inverse = round(1 / scale) if 0 < scale <= 1 else 0
+    return f"1/{inverse}" if inverse > 1 and abs(scale * inverse - 1) < 2.0**-23 else f"{scale:.6g}"

@@ -1,0 +1,98 @@
+"""Profiles and what they say, as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from softq.formatting import table
+from softq.profiles.judging import Judgement, Ruling
+from softq.profiles.schema import Profile
+from softq.visible import lines
+from softq.wording import softmaxes
+
+SCHEMA = 1
+"""Version of the JSON: fields may be added, a change of meaning is another version."""
+
+FROM_DOCUMENTS = "The rules are from documents, not from a device"
+
+
+def judgements_to_text(judged: Sequence[Judgement], profile: Profile) -> str:
+    """Return what `softq inspect --for` prints: a line per site, and below those that are not taken as they are why."""
+    if not judged:
+        return "no softmax\n"
+    rows = [(one.site, one.operator, one.role, one.taken) for one in judged]
+    text = table(("site", "operator", "role", "taken"), rows)
+    groups: dict[tuple[str, tuple[Ruling, ...]], list[str]] = {}
+    for one in judged:
+        why = tuple(ruling for ruling in one.rulings if ruling.state != "met")
+        if why:
+            groups.setdefault((one.taken, why), []).append(one.site)
+    for (taken, why), sites in groups.items():
+        text += lines(["", f"{', '.join(sites)}: {'not taken' if taken == 'no' else taken}"])
+        for ruling in why:
+            text += lines([
+                f"  {ruling.subject}: {ruling.found} ({ruling.state})", f"    {ruling.says}",
+                f"    {ruling.source} ({ruling.version}; read {ruling.read})",
+            ])  # fmt: skip
+    counts = {taken: sum(one.taken == taken for one in judged) for taken in ("as it is", "after convert", "no")}
+    taken = f"{counts['as it is']} taken as is, {counts['after convert']} after `convert --for {profile.name}`"
+    text += lines(["", f"{softmaxes(len(judged))}: {taken}, {counts['no']} not"])
+    return text + lines(_closing(profile))
+
+
+def profile_conversion_to_text(judged: Sequence[Judgement], profile: Profile, out: str | None) -> str:
+    """Return what `softq convert --for` prints."""
+    got = {"as it is": "as it is taken", "after convert": "converted", "no": "as it was: not taken"}
+    rows = [(one.site, got[one.taken], "; ".join(_reasons(one))) for one in judged]
+    converted = sum(one.taken == "after convert" for one in judged)
+    end = "nothing written (dry run)" if out is None else f"wrote {out}"
+    text = table(("site", "is", "for the rules on"), rows) if rows else ""
+    closing = f"converted {converted} of {softmaxes(len(judged))} for {profile.name}; {end}"
+    return text + lines([closing, f"{FROM_DOCUMENTS}."])
+
+
+def _reasons(judged: Judgement) -> list[str]:
+    wanted = ("after convert",) if judged.taken == "after convert" else ("not met", "unknown")
+    return [f"{one.subject} ({one.found})" for one in judged.rulings if one.state in wanted]
+
+
+def describe_judgements(judged: Sequence[Judgement], profile: Profile) -> dict[str, object]:
+    """Return what `softq inspect --for --json` prints, without the model."""
+    return {
+        "schema": SCHEMA, "profile": profile.name, "about": f"{FROM_DOCUMENTS}.",
+        "not_stated": {part: list(said) for part, said in profile.not_stated.items()},
+        "sites": [one.to_json() for one in judged],
+    }  # fmt: skip
+
+
+def _closing(profile: Profile) -> list[str]:
+    silent = "; ".join(f"{part}: {', '.join(said)}" for part, said in profile.not_stated.items() if said)
+    return [f"{FROM_DOCUMENTS}. Not stated in them: {silent or 'nothing that softq asks for'}"]
+
+
+def describe_profile(profile: Profile) -> dict[str, object]:
+    """Return what there is to know about a profile as plain values."""
+    rules = [
+        {"site": part, "subject": rule.subject, "says": rule.says, "source": rule.source.url,
+         "title": rule.source.title, "version": rule.source.version, "read": rule.source.read.isoformat()}
+        for part in ("softmax", "attention") for rule in getattr(profile, part)
+    ]  # fmt: skip
+    silent = {part: list(said) for part, said in profile.not_stated.items()}
+    return {"name": profile.name, "summary": profile.summary, "rules": rules, "not_stated": silent}
+
+
+def profile_to_text(profile: Profile) -> str:
+    """Return what `softq profiles NAME` prints."""
+    text = lines([f"{profile.name}: {profile.summary}"])
+    for part in ("softmax", "attention"):
+        for rule in getattr(profile, part):
+            text += lines([
+                "", f"{part}, {rule.subject}: {rule.says}",
+                f"  {rule.source.title}, {rule.source.version} (read {rule.source.read})", f"  {rule.source.url}",
+            ])  # fmt: skip
+    return text + lines(["", *_closing(profile)])
+
+
+def profiles_to_text(profiles: Sequence[Profile]) -> str:
+    """Return what `softq profiles` prints."""
+    return table(("profile", "what it is"), [(profile.name, profile.summary) for profile in profiles])

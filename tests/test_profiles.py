@@ -1,0 +1,327 @@
+"""Profiles: files, judgements, and conversions that are judged again and compared with the float model."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from click.testing import CliRunner, Result
+from numpy.typing import NDArray
+
+from softq.cli import main
+from softq.errors import InputError, RefusalError, UsageError
+from softq.profiles import convert_for, judge, load_profile, profile_names
+from softq.profiles.checks import SUBJECTS
+from softq.profiles.loading import FOLDER
+from tests import litert
+from tests.profile_cases import CASES, Cases, alone, attention, operator
+
+Arrays = dict[str, NDArray[np.generic]]
+
+
+def run(model: onnx.ModelProto, feed: Arrays) -> NDArray[np.generic]:
+    options = onnxruntime.SessionOptions()
+    # Optimised, onnxruntime 1.31.1 makes products of integers of those on e4m3, and refuses them.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, feed)[0])
+
+
+def feed_of(model: onnx.ModelProto) -> Arrays:
+    """Return random inputs: floats of deviation 1, integers over half of their range."""
+    rng = np.random.default_rng(0)
+    made: Arrays = {}
+    for value in model.graph.input:
+        kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        shape = [dim.dim_value or 3 for dim in value.type.tensor_type.shape.dim]
+        if np.issubdtype(kind, np.integer):
+            limits = np.iinfo(kind)
+            middle = (int(limits.max) + int(limits.min) + 1) // 2
+            made[value.name] = (middle + rng.integers(-64, 64, size=shape)).astype(kind)
+        else:
+            made[value.name] = rng.normal(size=shape).astype(kind)
+    return made
+
+
+def softq(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+# Judgements
+
+
+def test_every_profile_has_its_three_models() -> None:
+    assert sorted(CASES) == profile_names()
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_profile_tells_its_three_models_apart(name: str) -> None:
+    profile, cases = load_profile(name), CASES[name]
+    models = (cases.taken, cases.after, cases.never)
+    taken = [[one.taken for one in judge(model, profile)] for model in models]
+    assert taken == [["as it is"], ["after convert"], ["no"]]
+    broken = [ruling.subject for ruling in judge(cases.never, profile)[0].rulings if ruling.state != "met"]
+    assert cases.broken in broken
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_what_a_conversion_promises_it_keeps(name: str) -> None:
+    profile, cases = load_profile(name), CASES[name]
+    converted = convert_for(cases.after, profile)
+    onnx.checker.check_model(converted.model, full_check=True)
+    assert [one.taken for one in judge(converted.model, profile)] == ["as it is"]
+    assert [one.site for one in converted.converted] == [one.site for one in converted.sites]
+    # One more conversion finds nothing to do.
+    assert convert_for(converted.model, profile).model == converted.model
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_conversion_changes_weights_by_half_a_step(name: str) -> None:
+    cases = CASES[name]
+    converted = convert_for(cases.after, load_profile(name)).model
+    feed = feed_of(cases.after)
+    got, expected = run(converted, feed).astype(np.float64), run(cases.after, feed).astype(np.float64)
+    if cases.after.graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
+        # A weight moves by half a step of the codes at most (1/2 * 1/127; e4m3 has 3 bits, so 1/16 of a weight), and
+        # there are 16 of them before values of at most 4.
+        assert np.abs(got - expected).max() <= 16 * 4 / 254
+    else:
+        # Codes of the step that was there: half of the new step, and half of the old one twice.
+        assert np.abs(got - expected).max() <= 2
+
+
+def test_a_site_that_is_not_taken_stays_as_it_was() -> None:
+    for name, cases in CASES.items():
+        converted = convert_for(cases.never, load_profile(name))
+        assert [one.taken for one in converted.sites] == ["no"]
+        assert [node.op_type for node in converted.model.graph.node] == [n.op_type for n in cases.never.graph.node]
+
+
+def test_require_names_the_rule_and_its_source() -> None:
+    with pytest.raises(RefusalError, match=r"site p is not taken by vitis-ai: length is 1024.*pg338"):
+        convert_for(CASES["vitis-ai"].never, load_profile("vitis-ai"), require=True)
+
+
+def test_input_shapes_settle_a_length() -> None:
+    profile, model = load_profile("finn"), CASES["finn"].never
+    assert judge(model, profile)[0].taken == "no"
+    assert judge(model, profile, input_shapes={"scores": (4, 16)})[0].taken == "as it is"
+
+
+def test_codes_of_another_scale_are_told_as_numbers() -> None:
+    ruling = judge(alone(result=("int8", 1 / 255, -128)), load_profile("litert"))[0].rulings
+    found = next(one for one in ruling if one.state == "after convert")
+    assert (found.subject, found.found) == ("output", "int8, scale 1/255, zero point -128")
+    assert found.source.startswith("https://github.com/tensorflow/tensorflow/")
+
+
+def test_an_operator_is_opened_into_products_and_softmax() -> None:
+    # e4m3 is asked for in front of the products themselves: opening alone does not do.
+    assert judge(operator(), load_profile("tensorrt-fp8"))[0].taken == "no"
+    converted = convert_for(operator(), load_profile("openvino")).model
+    kinds = [node.op_type for node in converted.graph.node]
+    assert kinds.count("MatMul") == 2
+    assert kinds.count("Softmax") == 1
+    assert "Attention" not in kinds
+    got, expected = (run(model, feed_of(model)).astype(np.float64) for model in (converted, operator()))
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_softmax_of_floats_needs_no_codes_in_litert() -> None:
+    assert judge(alone(None, None), load_profile("litert"))[0].taken == "as it is"
+
+
+def test_heads_of_another_size_are_not_taken() -> None:
+    judged = judge(attention(3, (3, 1 / 127), head=48), load_profile("tensorrt-int8"))[0]
+    assert [one.subject for one in judged.rulings if one.state != "met"] == ["head-size"]
+
+
+# The real thing
+
+
+@pytest.mark.parametrize(("kind", "scale", "zero"), [("int8", 1 / 256, -128), ("int16", 1 / 32768, 0)])
+def test_litert_computes_the_codes_that_its_profile_asks_for(kind: str, scale: float, zero: int) -> None:
+    pytest.importorskip("ai_edge_litert")
+    dtype = np.dtype(kind).type
+    profile = load_profile("litert")
+    assert judge(alone(kind, (kind, scale, zero)), profile)[0].taken == "as it is"
+    step, spread = (0.0625, 64) if kind == "int8" else (2.0**-12, 16384)
+    x = np.random.default_rng(1).integers(-spread, spread, size=(50, 16)).astype(dtype)
+    got = (litert.softmax(x, step, dtype, scale, zero).astype(np.float64) - zero) * scale
+    e = np.exp((x - x.max(-1, keepdims=True).astype(np.float64)) * step)
+    # One code and a half: the kernels round the exponentials, and 1.0 has no code.
+    assert np.abs(got - e / e.sum(-1, keepdims=True)).max() <= (1.5 / 256 if kind == "int8" else 8 / 32768)
+
+
+def test_litert_refuses_what_its_profile_refuses() -> None:
+    pytest.importorskip("ai_edge_litert")
+    x = np.zeros((1, 4), np.int16)
+    with pytest.raises(RuntimeError):
+        litert.softmax(x, 2.0**-12, np.int16, 1 / 32768, 5)
+    rulings = judge(alone("int16", ("int16", 1 / 32768, 5)), load_profile("litert"))[0].rulings
+    assert [one.subject for one in rulings if one.state != "met"] == ["output"]
+
+
+# Files
+
+
+def own(folder: Path, text: str) -> str:
+    path = folder / "my_npu.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+GOOD = """
+name = "my-npu"
+summary = "Mine"
+[sources.manual]
+title = "Manual"
+url = "https://example.com"
+version = "1"
+read = 2026-11-24
+[[softmax]]
+rule = "rank"
+most = 2
+says = "Two axes."
+source = "manual"
+[not_stated]
+softmax = ["axis", "dtype", "length", "operator", "output"]
+attention = ["head-size", "length", "pattern", "products"]
+"""
+
+
+def test_a_file_of_ones_own_is_a_profile(tmp_path: Path) -> None:
+    profile = load_profile(own(tmp_path, GOOD))
+    assert (profile.name, profile.softmax[0].source.read) == ("my-npu", date(2026, 11, 24))
+    assert [one.taken for one in judge(alone(), profile)] == ["no"]
+    assert [one.taken for one in judge(alone(shape="3, 16"), profile)] == ["as it is"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("most = 2", "most = 2\nmots = 3", r"softmax, rule 1 \(rank\): mots is unknown; allowed is least, most"),
+        ("most = 2", 'most = "2"', "most is '2', expected int"),
+        ('source = "manual"', "", r"softmax, rule 1 \(rank\): source is None; there are: manual"),
+        ('source = "manual"', 'source = "other"', "source is 'other'"),
+        ('says = "Two axes."', "", "says is missing"),
+        ('rule = "rank"', 'rule = "rang"', "rule is 'rang'; allowed is operator, rank"),
+        ("read = 2026-11-24", 'read = "today"', "sources.manual: read is 'today', expected a date"),
+        ("read = 2026-11-24", "", "sources.manual: read is missing"),
+        ('"axis", ', "", "softmax: there is no rule on axis, and not_stated does not name it"),
+        ('"axis", ', '"axis", "rank", ', "there is a rule on rank, which not_stated names too"),
+        ('"axis", ', '"axis", "colour", ', "'colour' is unknown"),
+        ('name = "my-npu"', 'name = "other"', "named 'other'; the file's name asks for 'my-npu'"),
+        ('summary = "Mine"', "", "summary is missing"),
+        ('summary = "Mine"', 'summary = "Mine"\nsumary = "x"', "sumary is unknown"),
+        ("[not_stated]", '[sources.second]\ntitle = "t"\nurl = "u"\nversion = "v"\nread = 2026-01-01\n[not_stated]',
+         "sources.second is the source of no rule"),
+        ("[not_stated]", "[not_stated", "is no TOML"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_profile_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    with pytest.raises(InputError, match=message) as error:
+        load_profile(own(tmp_path, GOOD.replace(old, new, 1)))
+    assert "my_npu.toml" in str(error.value)
+
+
+def test_an_unknown_profile_is_told_what_there_is() -> None:
+    with pytest.raises(UsageError, match=r"unknown profile 'litret'.*litert"):
+        load_profile("litret")
+
+
+def test_rules_name_their_documents_and_quote_nothing() -> None:
+    for name in profile_names():
+        profile = load_profile(name)
+        for part in SUBJECTS:
+            for rule in getattr(profile, part):
+                assert rule.source.url.startswith("https://")
+                assert rule.says.endswith(".")
+        assert not re.search(r"[“”]", (FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+# The command line
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cases:
+    """The models of litert as taken.onnx, after.onnx and never.onnx in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    cases = CASES["litert"]
+    for name, model in (("taken", cases.taken), ("after", cases.after), ("never", cases.never)):
+        onnx.save(model, f"{name}.onnx")
+    return cases
+
+
+def test_inspect_for_tells_rule_source_and_what_it_is_not(here: Cases) -> None:
+    text = softq("inspect", "after.onnx", "--for", "litert").stdout
+    assert "\np: after convert\n  output: int8, scale 1/255, zero point -128 (after convert)\n" in text
+    assert "after convert" in text
+    assert "scale 1/256 and zero point -128" in text
+    assert "quantization_spec.md" in text
+    assert "The rules are from documents, not from a device" in text
+    found = json.loads(softq("inspect", "never.onnx", "--for", "litert", "--json").stdout)
+    assert (found["profile"], found["sites"][0]["taken"]) == ("litert", "no")
+    assert found["about"] == "The rules are from documents, not from a device."
+    assert {ruling["state"] for ruling in found["sites"][0]["rulings"]} == {"met", "not met"}
+
+
+def test_convert_for_writes_a_model_that_is_taken(here: Cases) -> None:
+    result = softq("convert", "after.onnx", "out.onnx", "--for", "litert")
+    assert result.exit_code == 0, result.output
+    assert "converted 1 of 1 softmax for litert; wrote out.onnx" in result.stdout
+    assert "1 softmax: 1 taken as is" in softq("inspect", "out.onnx", "--for", "litert").stdout
+    dry = json.loads(softq("convert", "after.onnx", "dry.onnx", "--for", "litert", "--dry-run", "--json").stdout)
+    assert dry["output"] is None
+    assert not Path("dry.onnx").exists()
+
+
+def test_a_gate_stops_at_what_is_not_taken(here: Cases) -> None:
+    gate = ("--for", "litert", "--fail-on")
+    assert softq("inspect", "taken.onnx", "after.onnx", *gate, "refused").exit_code == 0
+    result = softq("inspect", "taken.onnx", "never.onnx", *gate, "refused")
+    assert result.exit_code == 1
+    assert "never.onnx has a softmax that is not taken" in result.stderr
+    result = softq("inspect", "taken.onnx", "after.onnx", *gate, "none")
+    assert result.exit_code == 1
+    assert result.stderr.count("taken.onnx has no softmax that is taken after a conversion") == 1
+    several = json.loads(softq("inspect", "taken.onnx", "after.onnx", "--for", "litert", "--json").stdout)
+    assert [one["model"] for one in several["models"]] == ["taken.onnx", "after.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("inspect", "--forms", "--for", "litert"), "--for is about a model"),
+        (("inspect", "taken.onnx", "--for", "nothing"), "unknown profile 'nothing'"),
+        (("inspect", "taken.onnx", "--for", "none.toml"), "profile none.toml: No such file"),
+        (("inspect", "taken.onnx", "--for", "litert", "--method", "exact"), "leave out method"),
+        (("convert", "taken.onnx", "out.onnx", "--for", "litert", "--bits", "4"), "leave out bits"),
+        (("convert", "never.onnx", "out.onnx", "--for", "litert", "--require"), "is not taken by litert"),
+        (("profiles", "nothing"), "unknown profile 'nothing'"),
+    ],
+)
+def test_wrong_arguments_are_one_line(here: Cases, arguments: tuple[str, ...], message: str) -> None:
+    result = softq(*arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not Path("out.onnx").exists()
+
+
+def test_profiles_are_listed_with_their_rules() -> None:
+    text = softq("profiles").stdout
+    assert all(name in text for name in CASES)
+    text = softq("profiles", "ethos-u").stdout
+    assert "softmax, rank: No tensor has more than 4 axes." in text
+    assert "3.10.0 (read 2026-11-24)" in text
+    found = json.loads(softq("profiles", "qnn-htp", "--json").stdout)
+    assert found["not_stated"]["softmax"] == ["rank", "dtype", "length"]
+    assert len(json.loads(softq("profiles", "--json").stdout)["profiles"]) == len(CASES)
