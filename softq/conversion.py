@@ -37,6 +37,7 @@ from softq.plans import (
 )
 from softq.progress import Progress
 from softq.site import Site
+from softq.wording import by_reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -259,7 +260,7 @@ def convert(
             progress("convert", number, len(steps))
         step(work)
     for key, stays in ((FLOATS_KEY, "stays in floats"), (REFUSED_KEY, "is not fused")):
-        warnings += [f"the attention of site {site} {stays}: {why}" for site, why in work.meta.pop(key, {}).items()]
+        warnings += [f"the attention of {sites} {stays}: {why}" for sites, why in by_reason(work.meta.pop(key, {}))]
     result = Plan(
         __version__, graph, weights, tuple(planned.values()), max_length, rewrites,
         tuple(sorted(assumed.masks)), assumed.float32,

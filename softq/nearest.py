@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from difflib import get_close_matches
 
 _FEW = 8
 """So many names are told all."""
@@ -32,6 +31,8 @@ def unknown(noun: str, name: str, known: Collection[str], listed_by: str = "") -
 
 def nearest(name: str, known: Collection[str]) -> list[str]:
     """Return at most three names that resemble one, the nearest first: few letters differ, or one holds the other."""
+    from difflib import get_close_matches  # Few names are wrong.
+
     wanted = _folded(name)
     folded = {one: _folded(one) for one in known}
     close = get_close_matches(wanted, folded.values(), _NEAREST, 0.6)

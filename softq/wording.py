@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
+_NAMED = 3
+"""So many of several sites are named."""
+
 
 def counted(number: int, one: str, several: str = "") -> str:
     """Return a number with its noun: `1 softmax`, `2 softmaxes`; `several` is `one` with an s if it is not given."""
@@ -11,3 +16,18 @@ def counted(number: int, one: str, several: str = "") -> str:
 def softmaxes(number: int) -> str:
     """Return so many softmaxes."""
     return counted(number, "softmax", "softmaxes")
+
+
+def by_reason(reasons: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield which sites have the same reason, as `site a` or `3 sites (a, b, c)`, and the reason.
+
+    Args:
+        reasons: A reason for each site, by its id.
+    """
+    alike: dict[str, list[str]] = {}
+    for site, why in reasons.items():
+        alike.setdefault(why, []).append(site)
+    for why, sites in alike.items():
+        more = f" and {len(sites) - _NAMED} more" if len(sites) > _NAMED else ""
+        shown = f"{len(sites)} sites ({', '.join(sites[:_NAMED])}{more})"
+        yield shown if len(sites) > 1 else f"site {sites[0]}", why

@@ -20,6 +20,7 @@ from softq.errors import UsageError
 from softq.nearest import nearest, unknown
 from softq.sweeps.folder import open_folder
 from softq.sweeps.settings import expand
+from softq.wording import by_reason, counted
 
 VIT = str(Path(__file__).resolve().parent.parent / "models" / "mnist_vit" / "mnist_vit.onnx")
 
@@ -205,3 +206,10 @@ def test_a_lock_stays_neither_in_a_finished_folder_nor_in_the_way(tmp_path: Path
             (lock,) = path.iterdir()
             with pytest.raises(UsageError, match="another softq is measuring"), open_folder(folder, force=False):
                 pass
+
+
+def test_sites_with_the_same_reason_are_one_line() -> None:
+    assert list(by_reason({"a": "x", "b": "y", "c": "x"})) == [("2 sites (a, c)", "x"), ("site b", "y")]
+    many = {f"s{i}": "x" for i in range(32)}
+    assert list(by_reason(many)) == [("32 sites (s0, s1, s2 and 29 more)", "x")]
+    assert [counted(n, "row") for n in (0, 1, 2)] == ["0 rows", "1 row", "2 rows"]

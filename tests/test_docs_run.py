@@ -29,6 +29,10 @@ TOKENS, VOCABULARY = 8, 12
 
 NOT_RUN: Mapping[str, str] = {
     "pip install .": "tests/wheel_smoke.py installs the wheel",
+    "softq quickstart": "tests/test_cli_data.py types the commands that it prints",
+    "softq convert model.onnx model.softq.onnx": "likewise",
+    "softq data model.onnx data.npz --random": "tests/test_cli_data.py makes data of each kind",
+    'eval "$(softq completion': "tests/test_cli_completion.py completes in bash",
     "make test": "it is what runs this",
     "make -C examples/microcontroller": "tests/test_examples.py does",
     "dask scheduler": "tests/test_cluster.py starts schedulers and workers",

@@ -10,8 +10,6 @@ import os
 import re
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -30,6 +28,10 @@ class FileName(click.types.StringParamType):
 
 def names(package: str, attribute: str) -> list[str]:
     """Return the names of the entries of an extension folder, and of those that other packages add."""
+    # All commands import this file, and few complete anything.
+    from importlib.metadata import entry_points
+    from importlib.util import find_spec
+
     spec = find_spec(package)
     assert spec is not None, "it is one of softq's own"
     found = [point.name for point in entry_points(group=package)]

@@ -8,7 +8,6 @@ line goes before both.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -68,6 +67,8 @@ def read(file: str | os.PathLike[str], commands: Mapping[str, click.Command]) ->
         InputError: it cannot be read, or is no TOML.
         UsageError: a key is unknown: the message names the nearest; or a value is of another type than its option's.
     """
+    import tomllib  # All commands import this file, and few have one.
+
     try:
         with open(file, "rb") as opened:
             said: Table = tomllib.load(opened)

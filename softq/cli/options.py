@@ -72,7 +72,7 @@ ALL_SITES = click.option(
 )
 MASKS = click.option(
     "--mask", "masks", multiple=True, metavar="NAME",
-    help="A tensor that is a mask, on your word: of floats, 0 where a position takes part, at most -1e4 elsewhere;"
+    help="A tensor that you say is a mask: of floats, 0 where a position takes part and at most -1e4 elsewhere;"
     " of integers, 1 and 0.",
 )  # fmt: skip
 ALLOW_FLOAT32 = click.option("--allow-float32", is_flag=True, help="Compute the softmax of double scores in float32.")
@@ -90,7 +90,7 @@ METRICS = click.option(
 )
 LABELS = click.option("--labels", metavar="NAME", help="The label array to use (label.NAME), or a model input.")
 OUTPUT = click.option("--output", metavar="NAME", help="The model output to compare.")
-BATCH = click.option("--batch", type=int, metavar="N", help="Samples a run.")
+BATCH = click.option("--batch", type=int, metavar="N", help="Samples per run.")
 THREADS = click.option("--threads", type=int, metavar="N", help="Threads of the runtime; all cores by default.")
 TIME = click.option(
     "--time", is_flag=True, help="Time it beside the float model, the two by turns, on the first batch."

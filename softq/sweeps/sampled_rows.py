@@ -12,6 +12,7 @@ from softq.sweeps.evaluate.row_errors import SiteRows
 from softq.sweeps.planner import Planner
 from softq.sweeps.records import Setting, SiteErrors
 from softq.sweeps.task import Task
+from softq.wording import by_reason
 
 BATCHES = 16
 """Batches, spread evenly over the data, that rows are taken from. Four maps per head are kept of them, so that more
@@ -90,4 +91,4 @@ def sample_or_note(rows: Rows, notes: list[str], report: Callable[[int, int | No
         rows.sample(report)
     except SoftqError as error:
         notes.append(f"no errors of sites: {error}")
-    notes += [f"no errors of site {site}: {why}" for site, why in rows.unseen.items()]
+    notes += [f"no errors of {sites}: {why}" for sites, why in by_reason(rows.unseen)]

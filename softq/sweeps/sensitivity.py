@@ -17,6 +17,7 @@ from softq.sweeps.records import Setting, SiteErrors
 from softq.sweeps.sampled_rows import Rows
 from softq.sweeps.settings import Granularity, expand, hash_files
 from softq.sweeps.task import Task
+from softq.wording import by_reason
 
 DEFAULT_TOP = 10
 
@@ -97,7 +98,7 @@ def _jobs(
             for head in [None] if granularity == "site" else here.heads:
                 errors = {site: here.errors(planned, head)}
                 found.append((Setting(setting.method, setting.options, site, head), errors))
-    notes += [f"no errors of site {site}: {why}" for site, why in rows.unseen.items()]
+    notes += [f"no errors of {sites}: {why}" for sites, why in by_reason(rows.unseen)]
     if not found:
         nothing = notes[-1] if rows.unseen else "no site of the model takes one of the methods"
         raise RefusalError(f"{nothing}: nothing to measure")

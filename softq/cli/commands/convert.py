@@ -38,7 +38,7 @@ from softq.cli.printing import print_json, print_notes, print_text, progress
 @click.option("--save-plan", metavar="FILE", help="Write what was done as a plan.")
 @click.option("--require", is_flag=True, help="Fail if nothing is converted.")
 @click.option("--inline", is_flag=True, help="Write plain operators instead of functions.")
-@click.option("--fuse-attention", is_flag=True, help="Write attentions as functions around those of their softmaxes.")
+@click.option("--fuse-attention", is_flag=True, help="Write each attention as one function, its softmax in it.")
 @click.option("--qdq", is_flag=True, help="Write the products of attentions on 8-bit integers (QuantizeLinear).")
 @click.option(
     "--max-length",
@@ -46,11 +46,11 @@ from softq.cli.printing import print_json, print_notes, print_text, progress
     metavar="N",
     help="Greatest length of a row that is proved where the graph gives none; 65536 by default.",
 )
-@click.option("--batch", type=int, metavar="N", help="Samples a run of the calibration.")
+@click.option("--batch", type=int, metavar="N", help="Samples per run of the calibration.")
 @options.INPUT_SHAPES
 @options.MASKS
 @options.ALLOW_FLOAT32
-@click.option("--allow-substitute", is_flag=True, help="Let a method that is no drop-in take the place of a softmax.")
+@click.option("--allow-substitute", is_flag=True, help="Allow methods for models that were trained with them.")
 @click.option("--dry-run", is_flag=True, help="Do everything but write.")
 @options.JSON
 def convert(

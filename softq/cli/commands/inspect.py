@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "--method",
     metavar="NAME",
     shell_complete=completing.METHODS,
-    help="The method to come: not each can take every softmax.",
+    help="Judge for this method: not each can replace every softmax.",
 )
 @options.PROFILE
 @options.INPUT_SHAPES
