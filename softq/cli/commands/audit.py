@@ -55,9 +55,9 @@ def audit(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Find out which softmax a runtime computes, and what is wrong with it.
+    """Find out which softmax a runtime computes.
 
-    Exit code 1 if there is a fault.
+    And what is wrong with it: exit code 1 if there is a fault.
     """
     from softq.audit import audit as run
     from softq.audit import audit_recorded
