@@ -28,20 +28,24 @@ class FileName(click.types.StringParamType):
 
 def names(package: str, attribute: str) -> list[str]:
     """Return the names of the entries of an extension folder, and of those that other packages add."""
-    # All commands import this file, and few complete anything.
     from importlib.metadata import entry_points
-    from importlib.util import find_spec
+
+    found = [point.name for point in entry_points(group=package)]
+    for path in _files(package, "[!_]*.py"):
+        if re.search(rf"^{attribute}S\b", path.read_text("utf-8"), re.MULTILINE):
+            found += [entry.name for entry in getattr(import_module(f"{package}.{path.stem}"), f"{attribute}S")]
+        else:
+            found.append(path.stem.replace("_", "-"))
+    return sorted(found)
+
+
+def _files(package: str, glob: str) -> list[Path]:
+    """Return files of a package, which is not imported."""
+    from importlib.util import find_spec  # All commands import this file, and few complete anything.
 
     spec = find_spec(package)
     assert spec is not None, "it is one of softq's own"
-    found = [point.name for point in entry_points(group=package)]
-    for folder in spec.submodule_search_locations or ():
-        for path in Path(folder).glob("[!_]*.py"):
-            if re.search(rf"^{attribute}S\b", path.read_text("utf-8"), re.MULTILINE):
-                found += [entry.name for entry in getattr(import_module(f"{package}.{path.stem}"), f"{attribute}S")]
-            else:
-                found.append(path.stem.replace("_", "-"))
-    return sorted(found)
+    return [path for folder in spec.submodule_search_locations or () for path in Path(folder).glob(glob)]
 
 
 def _complete(package: str, attribute: str) -> Complete:
@@ -68,10 +72,7 @@ def profiles(context: click.Context, parameter: click.Parameter, begun: str) -> 
     """Return the names of device families; a path is a file of the user's own."""
     if os.sep in begun:
         return [CompletionItem(begun, type="file")]
-    spec = find_spec("softq.profiles")
-    assert spec is not None, "it is one of softq's own"
-    files = (path for folder in spec.submodule_search_locations or () for path in Path(folder).glob("*.toml"))
-    return sorted(path.stem for path in files if path.stem.startswith(begun))
+    return sorted(path.stem for path in _files("softq.profiles", "*.toml") if path.stem.startswith(begun))
 
 
 def sites(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
