@@ -183,6 +183,12 @@ def _synthetic() -> str:
     return "\n\n".join(parts)
 
 
+def _formats() -> str:
+    from benchmarks.formats import RESULTS, document
+
+    return document(json.loads(RESULTS.read_text(encoding="utf-8")))
+
+
 def _speed() -> str:
     from benchmarks.cpu.results import document, load
 
@@ -296,6 +302,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "accuracy": _accuracy,
     "octaves": _octaves,
     "synthetic": _synthetic,
+    "formats": _formats,
     "fpga-rows": _fpga_rows,
     "mcu": _mcu,
     "mcu-products": _mcu_products,
