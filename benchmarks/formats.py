@@ -1,12 +1,12 @@
 """Which format for P: the number formats of accelerators beside softq's codes, at the bits that a weight takes.
 
-    python -m benchmarks.formats [--only synthetic|models] [--plot docs/formats.png]
+    python -m benchmarks.formats [--only synthetic|models|plot] [--models DIR] [--plot docs/formats.png]
 
 Synthetic rows: normal scores of several lengths and spreads, V normal with a mean of 0 or 1; the relative error of P V
-over 8 draws, with a 95% interval of its mean. Models: those that are committed, on their evaluation data
-(`models.splits`), with default options and without calibration data; nothing was chosen on these data. Bits are those
-of a stored weight, scales of blocks counted. Writes benchmarks/formats.json; the tables of docs/formats.md are made
-from it, and the plot needs matplotlib.
+over 8 draws, with a 95% interval of its mean. Models: those that are committed, and those of the figures that are
+built in a folder (`models/`), on their evaluation data (`models.splits`), with default options and without calibration
+data; nothing was chosen on these data. Bits are those of a stored weight, scales of blocks counted. Writes
+benchmarks/formats.json; the tables of docs/formats.md are made from it, and the plot needs matplotlib.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ COMMAND = "python -m benchmarks.formats"
 
 LENGTHS, SPREADS, MEANS, DRAWS = (256, 1024, 4096), (1.0, 4.0), (1.0, 0.0), 8
 ROWS, SIZE = 16, 32
-MODELS = tuple(study for study in STUDIES if not study.builder)[::-1]
 
 Floats = NDArray[np.float64]
 
@@ -213,7 +212,7 @@ def document(found: Mapping[str, Any]) -> str:
     for mean in MEANS if "rows" in found else ():
         parts += [f"Relative error of P V, V of mean {mean:g} and standard deviation 1:", table_of_rows(found, mean)]
     if found.get("models"):
-        parts += ["Committed models on their evaluation data:", table_of_models(found)]
+        parts += ["Models on their evaluation data:", table_of_models(found)]
     return "\n\n".join(parts)
 
 
@@ -267,6 +266,7 @@ def main() -> None:
     """Measure what is asked for, and draw if asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=["synthetic", "models", "plot"], help="this alone")
+    parser.add_argument("--models", type=Path, help="where models were built; those that are committed are without it")
     parser.add_argument("--plot", type=Path, help="where to draw")
     given = parser.parse_args()
     found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
@@ -275,10 +275,12 @@ def main() -> None:
         found["rows"] = measure_rows()
         keep(found)
     with tempfile.TemporaryDirectory() as cache:
-        for study in MODELS if given.only in (None, "models") else ():
-            others = [one for one in found.get("models", []) if one["name"] != study.name]
-            found["models"] = [*others, measure_model(study, Path(cache))]
-            keep(found)
+        for study in STUDIES if given.only in (None, "models") else ():
+            folder = given.models if study.builder else Path(cache)
+            if folder is not None and (study.place(folder) / study.model).exists():
+                others = [one for one in found.get("models", []) if one["name"] != study.name]
+                found["models"] = [*others, measure_model(study, folder)]
+                keep(found)
     if given.plot is not None:
         plot(found, given.plot)
 

@@ -19,7 +19,7 @@ from softq.codegen.gpu.rows.rules import RULES
 from softq.codegen.gpu.rows.tables import held, read_tables
 from softq.codegen.gpu.rows.tiling import WARP
 from softq.rowprog.onnx.emitter import output_names
-from softq.rowprog.phases import Phase, phases
+from softq.rowprog.phases import Phase, is_group, phases
 from softq.rowprog.program import Node, Program
 from softq.rowprog.ranges import prove
 from softq.rowprog.types import Kind
@@ -37,7 +37,9 @@ def supports_program(program: Program) -> bool:
     nodes = program.nodes()
     first, *rest = output_names(program, None)
     kinds = [program.outputs[first].kind is Kind.ROW, *(program.outputs[n].kind is Kind.SCALAR for n in rest)]
-    if not program.scores.is_float or any(node.op == "scan" for node in nodes) or not all(kinds):
+    if not program.scores.is_float or not all(kinds):
+        return False
+    if any(node.op == "scan" or is_group(node) for node in nodes):
         return False
     return len(_passes(_interface(program))) <= _MOST_PASSES
 

@@ -102,7 +102,7 @@ def row_kernel(
     if groups and (not tiling.holds or min(groups) < tiling.chunk):
         raise UsageError(
             f"{program.name} takes maxima over groups of elements; {tiling.name} does not hold the row, or more than a "
-            "group in one thread"
+            "group in one thread: allowed are rows of up to 16,384 elements, for which --max-length converts the model"
         )
     if tiling.shared and (tiling.holds or not 0 < tiling.shared < tiling.chunks or bytes_of(given) > 4):
         raise UsageError(f"{tiling.name}: shared memory takes some of the chunks, of scores of at most 32 bits")
