@@ -8,8 +8,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import click
 import pytest
 
+from softq.cli import main
 from tests.browser import Browser, find_browser
 from tests.pages import build_pages
 
@@ -65,6 +67,17 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: P
             assert there.is_file(), (page.name, target)
             if parts.fragment and there in pages:
                 assert unquote(parts.fragment) in pages[there].places, (page.name, target)
+
+
+def test_the_reference_has_every_command_and_no_words_of_python(site: Path) -> None:
+    page = (site / "reference" / "cli.html").read_text(encoding="utf-8")
+    table = (Path(__file__).parent.parent / "docs" / "command-line.md").read_text(encoding="utf-8")
+    names = main.list_commands(click.Context(main))
+    assert len(names) > 15
+    for name in names:
+        assert f'id="softq-{name}"' in page, name
+        assert f"`softq {name}" in table, name
+    assert "Sentinel" not in page
 
 
 @needs_browser

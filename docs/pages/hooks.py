@@ -26,3 +26,8 @@ def on_config(config: Any) -> Any:
         raise PluginError(f"named twice: {', '.join(sorted(page for page in named if listed.count(page) > 1))}")
     sections[GUIDES] += sorted({path.name for path in docs.glob("*.md")} - named)
     return config
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Leave out what mkdocs-click shows as the default of an option that has none."""
+    return html.replace("<code>Sentinel.UNSET</code>", "")
