@@ -113,6 +113,10 @@ def is_long(text: str) -> bool:
 def test_every_block_is_run_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
     fences = sum(page.read_text("utf-8").count("\n```") for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
     assert fences == 2 * len(BLOCKS), "a block has an info string that is neither a language nor what it needs"
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        rest = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+        indented = re.search(r"^(?![*0-9 ]).*\n\n    \S.*", rest, re.MULTILINE)
+        assert indented is None, f"{page.name}: code between ``` is run, indented code is not: {indented}"
     assert len(RUN) > 20
     for block in HARD:
         for module in re.findall(r"python -m (benchmarks[\w.]*)", block.text):
