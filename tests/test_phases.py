@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from softq.errors import RefusalError
 from softq.methods import METHODS
 from softq.rowprog import DType, Kind, Node, Program, Trace, Value, run
 from softq.rowprog.evaluation import Environment
@@ -188,3 +189,18 @@ def test_parameters_are_at_hand() -> None:
 def test_an_output_that_is_an_input() -> None:
     t = Trace("copy", scores=DType.I32)
     _holds(t.program(weights=t.scores, normalizer=t.length()), np.arange(6, dtype=np.int32).reshape(2, 3))
+
+
+def test_maxima_over_groups_are_there_for_the_next_pass() -> None:
+    t = Trace("groups")
+    once = t.group_max(t.scores * 2.0, 4)
+    twice = t.group_max(t.scores - once, 16)
+    program = t.program(weights=twice, normalizer=t.row_sum(once), first=once, last=t.scores * twice)
+    x = np.random.default_rng(0).normal(size=(3, 37)).astype(np.float32)
+    found, wanted = carry_out(program, x, None), run(program, x)
+    assert [len(phase.groups) for phase in phases(program)] == [1, 1, 0]
+    assert [phase.outputs for phase in phases(program)] == [(), ("first",), ("weights", "last")]
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value)
+    with pytest.raises(RefusalError, match="groups takes maxima over groups of elements, which are stored"):
+        phases(program, stores=False)
