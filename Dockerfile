@@ -5,7 +5,7 @@ FROM python:3.12-slim
 ARG VERSION=0.0.0
 WORKDIR /src
 COPY . .
-RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_SOFTQ="$VERSION" python -m pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt '.[report,tvm]'
+RUN SETUPTOOLS_SCM_PRETEND_VERSION="$VERSION" python -m pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt '.[report,tvm]'
 RUN softq --version && softq methods > /dev/null
 ENV HOME=/tmp
 WORKDIR /work

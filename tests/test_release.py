@@ -18,11 +18,11 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def run(*arguments: str, at: Path) -> str:
+def run(*arguments: str, at: Path, **given: str) -> str:
     """Run a program in a folder, with nothing in the environment that says a version."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SETUPTOOLS_SCM", "GIT_"))}
     who = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
-    done = subprocess.run(arguments, cwd=at, env=env | who, capture_output=True, text=True, check=False)
+    done = subprocess.run(arguments, cwd=at, env=env | who | given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -40,8 +40,8 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def version(folder: Path) -> str:
-    return run(sys.executable, "-m", "hatchling", "version", at=folder)
+def version(folder: Path, **given: str) -> str:
+    return run(sys.executable, "-m", "hatchling", "version", at=folder, **given)
 
 
 def test_the_version_is_that_of_the_tag_and_stays_in_the_sdist(project: Path, tmp_path: Path) -> None:
@@ -82,8 +82,10 @@ def test_the_citation_has_what_its_schema_asks_for() -> None:
     assert "version" not in found
 
 
-def test_the_image_installs_what_its_comment_says() -> None:
+def test_the_image_installs_what_its_comment_says(project: Path) -> None:
     text = (ROOT / "Dockerfile").read_text("utf-8")
+    variable = text.split("RUN ")[1].split("=")[0]
+    assert version(project, **{variable: "3.2.1"}) == "3.2.1", "an image without git has the version that it is given"
     (extras,) = [line.split("[")[-1].split("]")[0].split(",") for line in text.splitlines() if "pip install" in line]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert set(extras) <= set(project["optional-dependencies"])
