@@ -28,6 +28,7 @@ from softq.modelfile import as_model, check_functions, check_output, data_files,
 from softq.passes.prepare import prepare
 from softq.provenance import plan_of
 from softq.rtl import MadeCore, MadeFunction, read_core, write_hls, write_rtl
+from softq.samples import Input, cast_arrays, find_inputs, read_images, read_texts
 from softq.sweeps import records
 from softq.sweeps import run as sweep
 from softq.sweeps.plan.record import read_record
@@ -47,7 +48,10 @@ DATA = [{"x": np.ones((2, 4, 8, 8), np.float32)}]
 
 Call = Callable[[Path], object]
 
+PIXELS, TOKENS = Input("x", "float32", (None, 1, 2, 2), "values"), Input("x", "int64", (None, 4), "indices")
+
 OF_MODELS: Mapping[str, Call] = {
+    "find-inputs": find_inputs,
     "inspect": softq.inspect,
     "explain": lambda path: softq.explain(path, "s"),
     "convert": softq.convert,
@@ -87,6 +91,9 @@ OF_OTHERS: Mapping[str, Call] = {
     "read-core": read_core,
     "write-core": lambda path: write_rtl(CORE, path / "under" / "it"),
     "write-function": lambda path: write_hls(FUNCTION, path / "under" / "it"),
+    "cast-arrays": lambda path: cast_arrays(str(path), [PIXELS]),
+    "read-images": lambda path: read_images([PIXELS], str(path)),
+    "read-texts": lambda path: read_texts([TOKENS], str(path), str(path)),
     "write-vectors": lambda path: write_vectors(VECTORS, path.with_suffix(".npz")),
 }
 
@@ -104,7 +111,8 @@ FILES: Mapping[str, bytes] = {
 
 
 NOT_INSTALLED = frozenset(
-    {"tvm", "dask", "distributed", "torch"} | {"brevitas", "finn", "hls4ml", "litex", "olive", "onnxscript", "optimum"}
+    {"tvm", "dask", "distributed", "torch"}
+    | {"brevitas", "finn", "hls4ml", "litex", "mlflow", "olive", "onnxscript", "optimum"}
 )
 """What modules of softq may need that is not there."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +96,7 @@ def _layout(one: Input) -> _Layout:
 
 def _list(folder: Path) -> tuple[list[Path], list[int | None]]:
     """Return the images of a folder, or of the folders in it with their numbers."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # False, where Path's own raises: of a name that is too long
         raise InputError(f"{folder}: no such folder")
     here = _images_in(folder)
     if here:
