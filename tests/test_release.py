@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -84,7 +85,7 @@ def test_the_citation_has_what_its_schema_asks_for() -> None:
 
 def test_the_image_installs_what_its_comment_says(project: Path) -> None:
     text = (ROOT / "Dockerfile").read_text("utf-8")
-    variable = text.split("RUN ")[1].split("=")[0]
+    (variable,) = re.findall(r"^RUN (\w+)=", text, re.MULTILINE)
     assert version(project, **{variable: "3.2.1"}) == "3.2.1", "an image without git has the version that it is given"
     (extras,) = [line.split("[")[-1].split("]")[0].split(",") for line in text.splitlines() if "pip install" in line]
     known = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
