@@ -93,6 +93,12 @@ def _fpga_rows() -> str:
     return document(load())
 
 
+def _audit() -> str:
+    from benchmarks.audit.results import load, table
+
+    return table(load())
+
+
 def _mcu() -> str:
     from benchmarks.mcu.results import results, table
 
@@ -302,6 +308,7 @@ COMMITTED: dict[str, Callable[[], str]] = {
     "accuracy": _accuracy,
     "octaves": _octaves,
     "synthetic": _synthetic,
+    "audit": _audit,
     "formats": _formats,
     "fpga-rows": _fpga_rows,
     "mcu": _mcu,

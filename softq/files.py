@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from softq.errors import InputError
+from softq.errors import InputError, UsageError
 
 try:
     import fcntl
@@ -88,6 +88,23 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError as error:
         raise ValueError("lists or objects in it are too deep inside one another") from error
+
+
+def make_folder(folder: str | os.PathLike[str]) -> Path:
+    """Return a folder, which is made if it is not there.
+
+    Raises:
+        UsageError: there is a file of that name.
+        InputError: the folder cannot be made.
+    """
+    path = Path(folder)
+    try:
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"output '{path}' is a file; the files go into a folder")
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write '{path}': {error.strerror or error}") from error
+    return path
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -201,7 +201,7 @@ def test_a_runtime_that_ends_its_process_is_reproduced_by_the_program_of_the_fau
         (["--runtime", "onnxruntime", "--dtype", "int8", "--scores", "scale=x"], "expected a number"),
         (["--runtime", "onnxruntime", "--python", "/no/python"], "cannot start"),
         (["--runtime", "absent:function"], "cannot"),
-        (["--recorded", "absent.npz"], "cannot read"),
+        (["--recorded", "absent.npz"], "absent.npz"),
         ([], "one of --runtime and --recorded"),
         (["--runtime", "onnxruntime", "--length", "0"], "length is 0"),
         (["--runtime", "onnxruntime", "--only", "colours"], "unknown step 'colours'"),

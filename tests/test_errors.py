@@ -19,6 +19,7 @@ import pytest
 import softq
 from softq import limits
 from softq.artifact import check_folder, write
+from softq.audit import audit, audit_recorded
 from softq.calibration import Sampling
 from softq.compare import score
 from softq.conversion import expose
@@ -69,6 +70,11 @@ OF_MODELS: Mapping[str, Call] = {
     "plan-of": lambda path: plan_of(as_model(path)),
     "check-functions": lambda path: (check_functions(path), load(path)),
     "data-files": lambda path: (data_files(path), load(path)),
+    "calibrate": lambda path: softq.calibrate(path, DATA),
+    "sensitivity": lambda path: softq.sensitivity(
+        path, DATA, out=path.parent / "sites", metric="cosine", methods="log2", bits="3"
+    ),
+    "plan": lambda path: softq.plan(path, DATA, metric="cosine", max_drop="1%", methods="log2", bits="3"),
     "sweep": lambda path: sweep(path, DATA, out=path.parent / "sweep", metric="cosine", methods="log2", bits="3"),
 }
 
@@ -88,6 +94,9 @@ OF_OTHERS: Mapping[str, Call] = {
     "write": lambda path: write(cast("Program", None), cast("Machine", None), path / "under" / "it"),
     "sweep-on": lambda path: sweep(GOOD, path, out=path.parent / "sweep", metric="cosine", methods="log2", bits="3"),
     "report": lambda path: report(path),
+    "save-result": lambda path: softq.save(PLAN, path / "under" / "it"),
+    "audit": lambda path: audit("function", path / "under" / "it", options={"of": "math:floor"}),
+    "audit-recorded": lambda path: audit_recorded(path, path.parent / "audit"),
     "read-core": read_core,
     "write-core": lambda path: write_rtl(CORE, path / "under" / "it"),
     "write-function": lambda path: write_hls(FUNCTION, path / "under" / "it"),
@@ -157,7 +166,7 @@ def test_every_public_reader_is_given_bad_files(tmp_path: Path) -> None:
             pass
         finally:
             sys.setprofile(None)
-    assert not missing
+    assert not missing, sorted(missing.values())
 
 
 def assert_own(call: Call, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`softq audit` over runtimes that install from packages; writes benchmarks/audit.json and the table in docs/audit.md.
+"""`softq audit` over runtimes that install from packages; writes benchmarks/audit.json, the table of docs/audit.md.
 
     python -m benchmarks.audit [--environments build/audit] [--only onnxruntime-1.31.1 ...]
 
@@ -9,7 +9,6 @@ benchmarks/audit/cmsis_nn.npz (`python -m benchmarks.audit.cmsis_nn FOLDER`).
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -17,13 +16,11 @@ import venv
 from pathlib import Path
 from typing import Any
 
+from benchmarks.audit.results import load, store
 from softq.audit import Audit, Encoding, audit, audit_recorded
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "audit.json"
-PAGE = ROOT / "docs" / "audit.md"
 RECORDED = Path(__file__).with_name("cmsis_nn.npz")
-BEGIN, END = "<!-- begin audit -->", "<!-- end audit -->"
 
 INTEGERS, FLOATS = ("int8", "uint8"), ("float32", "float16")
 RELEASES = ("1.15.1", "1.18.1", "1.22.1", "1.24.4", "1.27.0", "1.31.1")
@@ -56,8 +53,7 @@ def main() -> int:
     parser.add_argument("--environments", type=Path, default=ROOT / "build" / "audit")
     parser.add_argument("--only", nargs="*")
     chosen = parser.parse_args()
-    stored = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"] if RESULTS.exists() else []
-    rows = {(row["name"], row["dtype"]): row for row in stored}
+    rows = {(row["name"], row["dtype"]): row for row in load()}
     for name, packages, runtime, options, dtypes in RUNS:
         if chosen.only and name not in chosen.only:
             continue
@@ -73,11 +69,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             made = audit_recorded(RECORDED, folder, scores=Encoding("int8", 0.0625, 0))
         rows["CMSIS-NN 99f736a", "int8"] = _row("CMSIS-NN 99f736a", made)
-    text = {"schema": 1, "command": "python -m benchmarks.audit", "rows": list(rows.values())}
-    RESULTS.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{table(list(rows.values()))}\n{END}{after}", encoding="utf-8")
+    store(list(rows.values()))
     return 0
 
 
@@ -110,30 +102,6 @@ def _row(name: str, made: Audit) -> dict[str, Any]:
         "methods": found.facts.get("candidates", [])[:3],
         "faults": [{"kind": fault.kind, "text": fault.text, "shape": list(fault.shape)} for fault in made.faults],
     }
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    """Return the table of the page."""
-    lines = ["| runtime | scores | greatest error, units | method | faults |", "|---|---|---|---|---|"]
-    for row in rows:
-        options = "".join(f", {key}={value}" for key, value in row["options"].items() if key != "file")
-        version = next((v for k, v in row["versions"].items() if k != "python"), "")
-        name = row["name"].partition("-")[0] + f" {version}{options}" if version else row["name"]
-        faults = "<br>".join(f"{fault['kind']}: {fault['text']}" for fault in row["faults"]) or "none"
-        lines.append(
-            f"| {name} | {row['dtype']} | {row['greatest_error']:.4g} | {_method(row['methods'])} | {faults} |"
-        )
-    return "From `python -m benchmarks.audit`.\n\n" + "\n".join(lines)
-
-
-def _method(candidates: list[dict[str, Any]]) -> str:
-    if not candidates:
-        return "none takes such scores"
-    equal = [one["method"] for one in candidates if one["is_equal"]]
-    if equal:
-        return f"`{equal[0]}`, to the bit" + (f" (so is `{'`, `'.join(equal[1:])}`)" if equal[1:] else "")
-    first = candidates[0]
-    return f"nearest `{first['method']}`: {first['equal']:.4%} equal, up to {first['greatest']:g} units apart"
 
 
 if __name__ == "__main__":

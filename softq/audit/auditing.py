@@ -27,9 +27,9 @@ from softq.audit.runtimes import RUNTIMES, Runtime
 from softq.audit.subject import TOLERANCES, Subject, encodings
 from softq.audit.table import extract, to_method
 from softq.audit.task import FLOATS, INTEGERS, Array, Encoding, check_dtype
-from softq.audit.writing import make_folder, write_reports
+from softq.audit.writing import write_reports
 from softq.errors import InputError, UsageError
-from softq.files import lock, parse_json, read_json, write_text
+from softq.files import lock, make_folder, parse_json, read_json, write_text
 from softq.progress import Progress
 
 CONDITIONS, STEPS, METHOD_FILE = "conditions.json", "steps.jsonl", "table_method.py"

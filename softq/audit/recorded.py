@@ -15,9 +15,10 @@ from softq.audit.identification import identify
 from softq.audit.records import IDENTIFICATION, IDENTIFIED, Audit, FaultRecord, Step
 from softq.audit.subject import TOLERANCES, Subject, encodings
 from softq.audit.task import FLOATS, INTEGERS, Array, Encoding
-from softq.audit.writing import make_folder, write_reports
+from softq.audit.writing import write_reports
+from softq.data import read_npz
 from softq.errors import InputError
-from softq.files import open_regular
+from softq.files import make_folder
 
 _SCORES, _RESULT = "scores", "result"
 
@@ -94,11 +95,7 @@ def _read(file: str | os.PathLike[str]) -> list[tuple[Array, Array]]:
     Raises:
         InputError: it holds none.
     """
-    try:
-        with open_regular(file) as stream, np.load(stream, allow_pickle=False) as arrays:
-            held = {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"cannot read '{file}': {error}") from error
+    held = read_npz(Path(file))
     pairs: list[tuple[Array, Array]] = []
     for name, x in held.items():
         if not name.startswith(_SCORES):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from softq.audit.records import IDENTIFICATION, TABLE, Audit, FaultRecord, Step
-from softq.errors import InputError, UsageError
 from softq.files import write_files
 from softq.visible import lines
 
@@ -31,25 +29,6 @@ def write_reports(audit: Audit, folder: Path) -> tuple[str, ...]:
         texts["audit.html"] = page
     write_files({folder / name: text.encode() for name, text in texts.items()})
     return tuple(texts)
-
-
-def make_folder(out: str | os.PathLike[str]) -> Path:
-    """Return the folder of an audit, made if it is not there.
-
-    Raises:
-        UsageError: its own folder is not there, or there is a file of that name.
-        InputError: it cannot be made.
-    """
-    path = Path(out)
-    if not path.parent.is_dir():
-        raise UsageError(f"cannot write {str(path)!r}: the folder '{path.parent}' does not exist")
-    try:
-        path.mkdir(exist_ok=True)
-    except FileExistsError as error:
-        raise UsageError(f"{path} is no folder") from error
-    except OSError as error:
-        raise InputError(f"cannot write '{path}': {error.strerror or error}") from error
-    return path
 
 
 def title_of(audit: Audit) -> str:

@@ -7,8 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from softq.errors import InputError, UsageError
-from softq.files import write_files
+from softq.files import make_folder, write_files
 from softq.rtl.constraints import SPEED, check_clock, constraints
 from softq.rtl.making import MadeCore
 from softq.rtl.weighted import MadeWeightedCore
@@ -34,23 +33,6 @@ def write_rtl(
     """
     check_clock(clock)
     return write_into(make_folder(folder), core_files(made, clock))
-
-
-def make_folder(folder: str | os.PathLike[str]) -> Path:
-    """Return a folder, which is made if it is not there.
-
-    Raises:
-        UsageError: there is a file of that name.
-        InputError: the folder cannot be made.
-    """
-    path = Path(folder)
-    try:
-        if path.exists() and not path.is_dir():
-            raise UsageError(f"output '{path}' is a file; the files go into a folder")
-        path.mkdir(exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write '{path}': {error.strerror or error}") from error
-    return path
 
 
 def write_into(folder: Path, contents: Mapping[str, bytes]) -> tuple[Path, ...]:

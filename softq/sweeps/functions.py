@@ -26,7 +26,7 @@ from softq.sweeps.report import report
 from softq.sweeps.settings import Granularity
 from softq.sweeps.task import Task, TaskOptions, make_task
 
-__all__ = ["plan", "report", "sensitivity", "sweep", "write_plan"]
+__all__ = ["plan", "report", "sensitivity", "sweep"]
 
 
 def sensitivity(
