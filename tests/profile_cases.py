@@ -115,8 +115,8 @@ CASES: Mapping[str, Cases] = {
         attention(INT8, (INT8, 1 / 127)), attention(INT8, None), attention(INT8, (INT8, 1 / 127), length=513), "length"
     ),
     "tensorrt-fp8": Cases(
-        attention(E4M3, (E4M3, 1 / 448)), attention(E4M3, None), attention(E4M3, (E4M3, 1 / 448), factor=True),
-        "pattern",
+        attention(E4M3, (E4M3, 1 / 448)), attention(E4M3, None, factor=True), attention(INT8, (E4M3, 1 / 448)),
+        "products",
     ),
     "openvino": Cases(attention(INT8, None), operator(), attention(None, None), "products"),
     "vitis-ai": Cases(alone(result=None), alone(result=None, axis=1), alone(result=None, shape="2, 1024"), "length"),

@@ -20,7 +20,12 @@ from softq.profiles import convert_for, judge, load_profile, profile_names
 from softq.profiles.checks import SUBJECTS
 from softq.profiles.loading import FOLDER
 from tests import litert
-from tests.profile_cases import CASES, Cases, alone, attention, operator
+from tests.forms import run as forms_run
+from tests.forms_masked import MASKED
+from tests.forms_written import CASES as WRITTEN
+from tests.profile_cases import CASES, E4M3, INT8, Cases, alone, attention, operator
+
+FORMS = {**WRITTEN, **MASKED}
 
 Arrays = dict[str, NDArray[np.generic]]
 
@@ -131,6 +136,43 @@ def test_an_operator_is_opened_into_products_and_softmax() -> None:
     assert "Attention" not in kinds
     got, expected = (run(model, feed_of(model)).astype(np.float64) for model in (converted, operator()))
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [None, INT8, E4M3])
+def test_a_factor_moves_to_the_queries_with_the_results_it_had(kind: int | None, tmp_path: Path) -> None:
+    text = GOOD.replace('rule = "rank"\nmost = 2', 'rule = "operator"\noperators = ["Softmax"]')
+    text = text.replace("[not_stated]", '[[attention]]\nrule = "pattern"\nfactor_in_front = true\n'
+                        'says = "In front."\nsource = "manual"\n[not_stated]')  # fmt: skip
+    text = text.replace('"length", "operator"', '"length", "rank"').replace('"pattern", "products"', '"products"')
+    profile = load_profile(own(tmp_path, text))
+    model = attention(kind, None, factor=True)
+    assert judge(model, profile)[0].taken == "after convert"
+    converted = convert_for(model, profile).model
+    assert [node.op_type for node in converted.graph.node].count("Mul") == 1
+    got, expected = (run(one, feed_of(model)).astype(np.float64) for one in (converted, model))
+    # A quarter is exact in every type.
+    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", [*FORMS])
+def test_every_form_is_opened_with_the_results_it_had(name: str, tmp_path: Path) -> None:
+    text = GOOD.replace('rule = "rank"\nmost = 2', 'rule = "operator"\noperators = ["Softmax"]')
+    axis = '[[softmax]]\nrule = "axis"\naxis = -1\nsays = "Last."\nsource = "manual"\n[not_stated]'
+    text = text.replace('"axis", ', "").replace('"length", "operator"', '"length", "rank"')
+    profile = load_profile(own(tmp_path, text.replace("[not_stated]", axis)))
+    case = FORMS[name]
+    model, feeds = case.model(case.opsets[-1]), case.feeds()
+    converted = convert_for(model, profile)
+    taken = [one.taken for one in converted.sites]
+    # The logarithm of weights that are 0 is -inf, which that of scores is not: those stay.
+    assert taken[0] != "no" or case.logarithm, [ruling for one in converted.sites for ruling in one.rulings]
+    if taken[0] == "after convert":
+        onnx.checker.check_model(converted.model, full_check=True)
+        assert {one.taken for one in judge(converted.model, profile)} == {"as it is"}
+    for got, expected in zip(forms_run(converted.model, feeds), forms_run(model, feeds), strict=True):
+        np.testing.assert_allclose(
+            got.astype(np.float64), expected.astype(np.float64), rtol=max(case.rtol, 1e-5), atol=max(case.atol, 1e-6)
+        )
 
 
 def test_a_softmax_of_floats_needs_no_codes_in_litert() -> None:

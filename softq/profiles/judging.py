@@ -123,7 +123,8 @@ def _need(view: SiteView, profile: Profile, asked: Asked) -> Need | None:
     # Of what is inside an operator more is known once it is open.
     hidden = view.node.op_type != "Softmax" and None in missing.values()
     opens = hidden or "operator" in missing or "axis" in missing
-    return Need(opens, profile.softmax) if opens or "output" in missing else None
+    need = Need(opens, "pattern" in missing, profile.softmax)
+    return need if opens or need.moves_factor or "output" in missing else None
 
 
 def _judge(view: SiteView, before: Asked, after: Sequence[tuple[Rule, bool | None]] | None) -> Judgement:

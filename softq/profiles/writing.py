@@ -1,8 +1,9 @@
 """Writing into a model what a profile's rules ask for: operators opened, rows on the last axis, codes of the weights.
 
-Both keep what the softmax computes: an operator is opened into the Softmax and the products that it is made of, and a
-softmax over another axis gets a Transpose on either side. The weights become codes and numbers again right behind the
-softmax, by QuantizeLinear and DequantizeLinear with fixed numbers; what was there stays behind these.
+What the softmax computes stays: an operator is opened into the Softmax and the products that it is made of, a softmax
+over another axis gets a Transpose on either side, and queries are multiplied instead of scores. The weights become
+codes and numbers again right behind the softmax, by QuantizeLinear and DequantizeLinear with fixed numbers; what was
+there stays behind these.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from softq.passes import PASSES
 from softq.passes.locate import locate
 from softq.passes.normalize import Normalize
 from softq.profiles.checks import Encoding, Output
+from softq.profiles.factors import move_factor
 from softq.profiles.reading import FoundEncoding, SiteView, read_sites
 from softq.profiles.schema import Rule
 from softq.site import META_KEY, Site
@@ -47,10 +49,12 @@ class Need:
 
     Attributes:
         opens: Whether it is opened, and brought to the last axis.
+        moves_factor: Whether what multiplies scores is to multiply queries.
         rules: The rules on softmaxes, of which one may say which codes the weights become.
     """
 
     opens: bool
+    moves_factor: bool
     rules: tuple[Rule, ...]
 
 
@@ -73,15 +77,17 @@ def write(model: ir.Model, needs: Mapping[str, Need]) -> bool:
         needs: What to write, by the id that a site had when it was marked.
     """
     opened = _open(model, [key for key, need in needs.items() if need.opens])
-    coded = False
+    coded = moved = False
     rewriter = Rewriter(model)
     for key, view in find_marked(model, read_sites(model)).items():
         need = needs.get(key)
         encoding = None if need is None else _missing(view, need)
+        if need is not None and need.moves_factor and is_op(view.node, "Softmax"):
+            moved |= move_factor(rewriter, view.node)
         if encoding is not None and _can_code(view, encoding, rewriter):
             _code(rewriter, view.node, encoding)
             coded = True
-    return opened or coded
+    return opened or coded or moved
 
 
 def _open(model: ir.Model, ids: Sequence[str]) -> bool:
