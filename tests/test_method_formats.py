@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import softq
 from softq.calibration import fit
 from softq.errors import UsageError
 from softq.methods import METHODS, Sample
@@ -134,6 +137,22 @@ def test_the_sum_is_fitted_per_head() -> None:
     found = fit(method, method.configure({"sum": "head"}), samples)["sum"]
     assert isinstance(found, tuple)
     assert found == (0.0, 1.0)
+
+
+def test_a_plan_holds_the_sum_of_each_head() -> None:
+    folder = Path(__file__).parent.parent / "models" / "mnist_vit"
+    converted = softq.convert(folder / "mnist_vit.onnx", method="nvfp4", settings={"sum": "head"},
+                              calibration=str(folder / "calibration.npz"))  # fmt: skip
+    found = [site.fitted["sum"] for site in converted.plan.sites]
+    assert {value for sums in found if isinstance(sums, tuple) for value in sums} <= {0.0, 1.0}
+    again = softq.convert(folder / "mnist_vit.onnx", plan=json.loads(converted.plan.to_text()))
+    assert [site.fitted["sum"] for site in again.plan.sites] == found
+    for number, word in ((0, "coded"), (1, "exact")):
+        x = rows(17)
+        by_number, by_word = (run(program_of("nvfp4", {"sum": said}), x)["normalizer"] for said in (number, word))
+        np.testing.assert_array_equal(by_number, by_word)
+    with pytest.raises(UsageError, match=r"sum is 0.5; allowed numbers are 0, the coded sum, and 1, the exact one"):
+        program_of("nvfp4", {"sum": 0.5})
 
 
 def test_the_scale_is_fitted() -> None:

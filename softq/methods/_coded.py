@@ -31,6 +31,8 @@ LEAST_SCALE = 2.0**-100
 SUMS = ("sum", (0.0, 1.0))
 """`Method.choices` of the option `sum`: 0 is coded, 1 exact."""
 
+_CODED = ("coded", 0.0)
+
 
 @dataclass(frozen=True)
 class CodedOptions(FloatOptions):
@@ -41,11 +43,10 @@ class CodedOptions(FloatOptions):
     of: Literal["exponentials", "probabilities"] = option(
         "exponentials", "what is coded: exponentials, and the division is behind the product with V; or probabilities"
     )
-    sum: Literal["coded", "exact"] | Scope = option(
-        "coded", "what products are divided by: the sum of the coded weights, or of the exponentials before they were "
-        "coded; or the better one per site or head",
+    sum: float | Literal["coded", "exact"] | Scope = option(
+        "coded", "what products are divided by: the sum of the coded weights (coded, 0), or of the exponentials before "
+        "they were coded (exact, 1); or the better one per site or head", low=0.0, high=1.0,
     )  # fmt: skip
-
     values: Literal["f32", "coded"] = option(
         "f32", "what V is in a product that is divided at last: as it is; or coded as the weights are, each column by "
         "itself, its blocks along the keys",
@@ -56,17 +57,21 @@ def coded(t: Trace, options: CodedOptions, code: Code, one: Value) -> Outputs:
     """Return a method's outputs: weights made by `code`, and what they are divided by; `one` is what 1 weighs.
 
     Raises:
-        UsageError: probabilities are coded, and a sum is asked for, which they do not have.
+        UsageError: probabilities are coded, and a sum is asked for, which they do not have; or a number is no choice.
     """
     p = softmax(t)
     if options.of == "probabilities":
-        if options.sum != "coded":
+        if options.sum not in _CODED:
             raise UsageError(f"{t.name}: sum is {options.sum}; probabilities are divided by nothing, allowed is coded")
         shares = p.scale(t, t.const(1.0, DType.F32))
         return {"weights": code(shares), "normalizer": p.normalizer(t, one)}
     weights = code(p.exponentials)
-    if options.sum == "coded":
+    if options.sum in _CODED:
         return p.distance.pair(weights)
+    if isinstance(options.sum, float) and options.sum < 1:
+        raise UsageError(
+            f"{t.name}: sum is {options.sum:g}; allowed numbers are 0, the coded sum, and 1, the exact one"
+        )
     total = p.total * one
     if options.sum in FITTED_SCOPES:
         (exact,) = take(
