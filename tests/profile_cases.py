@@ -89,12 +89,15 @@ def operator() -> onnx.ModelProto:
     """Return ONNX's operator Attention, of codes."""
     return onnx.parser.parse_model("""
     <ir_version: 11, opset_import: ["" : 23]>
-    whole (int8[1, 2, 4, 8] q, int8[1, 2, 6, 8] k, int8[1, 2, 6, 8] v) => (float[1, 2, 4, 8] out)
+    whole (float[1, 2, 4, 8] q, float[1, 2, 6, 8] k, float[1, 2, 6, 8] v) => (float[1, 2, 4, 8] out)
     <float step = {0.0625}>
     {
-        qd = DequantizeLinear(q, step)
-        kd = DequantizeLinear(k, step)
-        vd = DequantizeLinear(v, step)
+        qc = QuantizeLinear <output_dtype = 3> (q, step)
+        kc = QuantizeLinear <output_dtype = 3> (k, step)
+        vc = QuantizeLinear <output_dtype = 3> (v, step)
+        qd = DequantizeLinear(qc, step)
+        kd = DequantizeLinear(kc, step)
+        vd = DequantizeLinear(vc, step)
         out = Attention(qd, kd, vd)
     }
     """)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from softq.cli import main
 from softq.errors import InputError, RefusalError, UsageError
 from softq.profiles import convert_for, judge, load_profile, profile_names
-from softq.profiles.checks import SUBJECTS
+from softq.profiles.checks import SUBJECTS, Output
 from softq.profiles.loading import FOLDER
 from tests import litert
 from tests.forms import run as forms_run
@@ -208,6 +208,56 @@ def test_litert_refuses_what_its_profile_refuses() -> None:
         litert.softmax(x, 2.0**-12, np.int16, 1 / 32768, 5)
     rulings = judge(alone("int16", ("int16", 1 / 32768, 5)), load_profile("litert"))[0].rulings
     assert [one.subject for one in rulings if one.state != "met"] == ["output"]
+
+
+def test_openvino_runs_on_integers_what_its_profile_takes(tmp_path: Path) -> None:
+    """Needs OpenVINO, which is not among the tools of a checkout: pip install openvino."""
+    openvino = pytest.importorskip("openvino")
+    profile, cases = load_profile("openvino"), CASES["openvino"]
+    for model, kind in ((cases.taken, "i8"), (convert_for(cases.after, profile).model, "i8"), (cases.never, "f32")):
+        onnx.save(model, tmp_path / "model.onnx")
+        compiled = openvino.Core().compile_model(
+            str(tmp_path / "model.onnx"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+        )
+        steps = [node.get_rt_info() for node in compiled.get_runtime_model().get_ordered_ops()]
+        # The plug-in makes one step of both products and the softmax, the last but the output.
+        kinds = [info["runtimePrecision"].astype(str) for info in steps if info["layerType"].astype(str) == "Subgraph"]
+        assert kinds[-1] == kind
+
+
+def test_codes_that_a_model_is_given_are_not_quantized_by_it() -> None:
+    given = onnx.parser.parse_model("""
+    <ir_version: 10, opset_import: ["" : 21]>
+    given (int8[1, 2, 4, 8] q, int8[1, 2, 8, 6] k, int8[1, 2, 6, 8] v) => (float[1, 2, 4, 8] out)
+    <float step = {0.0625}>
+    {
+        qd = DequantizeLinear(q, step)
+        kd = DequantizeLinear(k, step)
+        vd = DequantizeLinear(v, step)
+        s = MatMul(qd, kd)
+        p = Softmax(s)
+        out = MatMul(p, vd)
+    }
+    """)
+    rulings = [ruling for ruling in judge(given, load_profile("openvino"))[0].rulings if ruling.state != "met"]
+    assert [ruling.subject for ruling in rulings] == ["products"]
+    assert rulings[0].found.startswith("queries int8 that the model does not make, keys")
+
+
+def test_cmsis_nn_gave_the_codes_that_its_profile_asks_for() -> None:
+    """tests/test_mcu_cmsis_nn.py holds these codes against a hash of what arm_softmax_s8 gave."""
+    pytest.importorskip("tvm")
+    from benchmarks.mcu.cmsis_nn import SCALE, ours, rows
+
+    rules = [rule.check for rule in load_profile("cmsis-nn").softmax if isinstance(rule.check, Output)]
+    encoding = next(one for check in rules for one in check.encodings if (one.scores, one.dtype) == ("int8", "int8"))
+    assert encoding.scale is not None
+    assert encoding.zero_point is not None
+    for x in rows():
+        got = (ours(x).astype(np.float64) - encoding.zero_point) * float(encoding.scale)
+        e = np.exp((x - x.max(-1, keepdims=True).astype(np.float64)) * SCALE)
+        # Half a code, and 1.0 has none: another scale or zero point is further off.
+        assert np.abs(got - e / e.sum(-1, keepdims=True)).max() <= 1.01 / 256
 
 
 # Files

@@ -189,19 +189,23 @@ class Products(Check):
         codes: Types of the codes.
         direct: Whether nothing may stand between codes and product; otherwise what only moves elements may.
         through: What may stand there besides; `Mul` and `Div` by one number.
+        made: Whether a QuantizeLinear of the model has to make the codes; otherwise they may be its inputs.
     """
 
     subject = "products"
     codes: tuple[str, ...]
     direct: bool = False
     through: tuple[str, ...] = ()
+    made: bool = False
 
     def ask(self, view: SiteView) -> Answer:
         """Return whether all three are of such codes."""
         if view.products is None:
             return Answer(None, view.unseen)
         allowed = {*(() if self.direct else MOVES), *self.through}
-        met = all(one.codes in self.codes and allowed.issuperset(one.passed) for one in view.products.values())
+        operands = view.products.values()
+        met = all(one.codes in self.codes and allowed.issuperset(one.passed) for one in operands)
+        met = met and (not self.made or all(one.made for one in operands))
         return Answer(met, ", ".join(f"{name} {one}" for name, one in view.products.items()))
 
 

@@ -42,14 +42,18 @@ class Operand:
     Attributes:
         codes: Type of the codes that it is made of, or None.
         passed: The operators between codes and product.
+        made: Whether a QuantizeLinear makes the codes.
     """
 
     codes: str | None
     passed: tuple[str, ...]
+    made: bool
 
     def __str__(self) -> str:
-        behind = f" behind {', '.join(self.passed)}" if self.codes is not None and self.passed else ""
-        return f"{self.codes or 'no codes'}{behind}"
+        if self.codes is None:
+            return "no codes"
+        given = "" if self.made else " that the model does not make"
+        return f"{self.codes}{given}{' behind ' + ', '.join(self.passed) if self.passed else ''}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,12 +126,13 @@ def _operand(value: ir.Value | None, facts: Facts) -> Operand:
     while value is not None:
         node = value.producer()
         if node is not None and is_op(node, "DequantizeLinear"):
-            return Operand(_name(facts.dtype(node.inputs[0])), tuple(passed))
+            made = producer(node.inputs[0], "QuantizeLinear") is not None
+            return Operand(_name(facts.dtype(node.inputs[0])), tuple(passed), made)
         if node is None or not (is_op(node, *MOVES) or _scales(node)):
             break
         passed.append(node.op_type)
         value = node.inputs[0]
-    return Operand(None, ())
+    return Operand(None, (), False)
 
 
 def _scales(node: ir.Node) -> bool:
