@@ -108,6 +108,29 @@ def test_a_site_that_is_not_taken_stays_as_it_was() -> None:
         assert [node.op_type for node in converted.model.graph.node] == [n.op_type for n in cases.never.graph.node]
 
 
+def test_each_softmax_of_a_model_is_judged_and_written_alone() -> None:
+    model = onnx.parser.parse_model("""
+    <ir_version: 10, opset_import: ["" : 21]>
+    three (int8[2, 16] a, int8[2, 16] b, float[2, 16] c) => (int8[2, 16] x, int8[2, 16] y, float[2, 16] z)
+    <float step = {0.0625}, float unit = {0.00390625}, float other = {0.0078125}, int8 low = {-128}, int8 zero = {0}>
+    {
+        ad = DequantizeLinear(a, step)
+        p = Softmax(ad)
+        x = QuantizeLinear(p, unit, low)
+        bd = DequantizeLinear(b, step)
+        q = Softmax(bd)
+        y = QuantizeLinear(q, other, zero)
+        z = Softmax(c)
+    }
+    """)
+    profile = load_profile("cmsis-nn")
+    judged = {one.site: one.taken for one in judge(model, profile)}
+    assert judged == {"p": "as it is", "q": "after convert", "z": "no"}
+    converted = convert_for(model, profile).model
+    assert {one.site: one.taken for one in judge(converted, profile)} == {"p": "as it is", "q": "as it is", "z": "no"}
+    assert len(converted.graph.node) == len(model.graph.node) + 4  # two numbers, codes, and numbers of them
+
+
 def test_require_names_the_rule_and_its_source() -> None:
     with pytest.raises(RefusalError, match=r"site p is not taken by vitis-ai: length is 1024.*pg338"):
         convert_for(CASES["vitis-ai"].never, load_profile("vitis-ai"), require=True)

@@ -94,19 +94,30 @@ def try_out(work: ir.Model, profile: Profile) -> tuple[tuple[Judgement, ...], di
     views = read_sites(work)
     before = {view.site.id: _ask(view, profile, view.attention) for view in views}
     needs = {view.site.id: need for view in views if (need := _need(view, profile, before[view.site.id])) is not None}
-    after: Mapping[str, list[tuple[Rule, bool | None]]] = {}
-    if needs:
-        trial = as_model(work)
-        mark(trial)
-        write(trial, needs)
-        attention = {view.site.id: view.attention for view in views}
-        after = {
-            key: [(rule, met) for rule, met, _ in _ask(view, profile, attention[key])]
-            for key, view in find_marked(trial, read_sites(trial)).items()
-        }
-    judged = tuple(_judge(view, before[view.site.id], after.get(view.site.id)) for view in views)
-    wanted = {one.site for one in judged if one.taken == "after convert"}
-    return judged, {key: need for key, need in needs.items() if key in wanted}
+    attention = {view.site.id: view.attention for view in views}
+    tried = _try(work, needs, profile, attention)
+    judged = {view.site.id: _judge(view, before[view.site.id], tried.get(view.site.id)) for view in views}
+    # What is written is what was tried: without those that nothing helps, till it helps all.
+    while needs and any(judged[key].taken != "after convert" for key in needs):
+        needs = {key: need for key, need in needs.items() if judged[key].taken == "after convert"}
+        tried = _try(work, needs, profile, attention)
+        judged |= {key: _judge(view, before[key], tried.get(key)) for view in views if (key := view.site.id) in needs}
+    return tuple(judged.values()), needs
+
+
+def _try(
+    work: ir.Model, needs: Mapping[str, Need], profile: Profile, attention: Mapping[str, bool]
+) -> dict[str, list[tuple[Rule, bool | None]]]:
+    """Return what each rule says of sites after a copy was converted, by the ids that they have before."""
+    if not needs:
+        return {}
+    trial = as_model(work)
+    mark(trial)
+    write(trial, needs)
+    return {
+        key: [(rule, met) for rule, met, _ in _ask(view, profile, attention[key])]
+        for key, view in find_marked(trial, read_sites(trial)).items()
+    }
 
 
 Asked = list[tuple[Rule, bool | None, str]]
@@ -132,8 +143,6 @@ def _judge(view: SiteView, before: Asked, after: Sequence[tuple[Rule, bool | Non
     rulings = tuple(_ruling(rule, met, found, later.get(id(rule))) for rule, met, found in before)
     states = {ruling.state for ruling in rulings}
     taken: Taken = "as it is" if states <= {"met"} else "after convert" if states <= {"met", "after convert"} else "no"
-    if after is not None and taken == "as it is":
-        taken = "after convert"
     return Judgement(view.site.id, view.site.operator, view.site.role, taken, rulings)
 
 
