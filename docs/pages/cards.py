@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.figures.studies import STUDIES
 from docs.pages.charts import Axis, Line, chart, ticks
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "cards.json"
@@ -37,7 +38,10 @@ def overview() -> str:
         kept = f"{plan['max_drop']}: {'kept' if plan['passed'] else 'not kept'}"
         lines.append(f"| [{record['name']}]({_place(record)}) | {record['metric']} | {record['float']:.4g} | "
                      f"{plan['mean_bits']:.2f} | {kept} |")  # fmt: skip
-    return "\n".join(lines)
+    made = {record["name"] for record in _records()}
+    missing = [study.name for study in STUDIES if study.name not in made]
+    note = f"\n\nNot made yet: {', '.join(missing)}." if missing else ""
+    return "\n".join(lines) + note
 
 
 def pages() -> dict[str, str]:
