@@ -59,6 +59,16 @@ def parse_target(text: str) -> TargetSpec:
     return TargetSpec(target, target.configure(settings))
 
 
+def check_tvm(target: Target) -> None:
+    """Refuse a target that needs TVM where there is none.
+
+    Raises:
+        UsageError: there is none; the message says what installs it.
+    """
+    if target.needs_tvm and importlib.util.find_spec("tvm") is None:
+        raise UsageError(f"building for {target.name} needs TVM; install it with: {INSTALL}")
+
+
 def parse_package(text: str) -> tuple[Package, PackageOptions]:
     """Return the form of a package that a text names, with its options: `name[,key=value...]`.
 
@@ -116,9 +126,8 @@ def build(
     packing = None if package is None else parse_package(package)
     if spec.target.build is None:
         raise UsageError(f"target {spec.target.name} gives {spec.target.produces}; there is nothing to build")
+    check_tvm(spec.target)
     if spec.target.needs_tvm:
-        if importlib.util.find_spec("tvm") is None:
-            raise UsageError(f"building for {spec.target.name} needs TVM; install it with: {INSTALL}")
         check_address_space(_ADDRESS_SPACE, "building")
     from softq.artifact import check_folder
     from softq.artifact.signing import signer

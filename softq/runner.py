@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
@@ -67,10 +67,14 @@ class Written:
     Attributes:
         runner: Runs it, and leaves the cores alone between the runs.
         size_bytes: What its files take, weights too; None if it has no files.
+        path: The file of the ONNX model that it runs; None if there is none.
+        close: Releases memory and threads, where the runner does not by itself.
     """
 
     runner: Runner
     size_bytes: int | None
+    path: Path | None = None
+    close: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -90,14 +94,16 @@ class OnnxRunner:
         *,
         threads: int | None = None,
         spin: bool = True,
+        operators: Path | None = None,
     ) -> OnnxRunner:
         """Return a runner of a model; `threads` is the number of threads, all cores by default.
 
         Without `spin` its threads sleep as soon as a run ends: those of another session that is timed need the cores.
-        A path is given to onnxruntime as it is, so weights beside the model are mapped, not copied.
+        A path is given to onnxruntime as it is, so weights beside the model are mapped, not copied. `operators` is a
+        folder of operators that softq's functions run by (`softq.onnxruntime.register`), and not by their bodies.
 
         Raises:
-            InputError: the model cannot be loaded, or takes something other than tensors.
+            InputError: the model cannot be loaded, or takes something other than tensors; or the operators cannot.
             UsageError: `threads` is below 1.
         """
         import onnxruntime as ort
@@ -108,6 +114,10 @@ class OnnxRunner:
         if not spin:
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 4  # What fails is raised; nothing is printed.
+        if operators is not None:
+            from softq.onnxruntime import register
+
+            register(options, operators)
         name = _name(model)
         with scratch_folder() as folder:
             source = _source(model, name, options, folder)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import statistics
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import softq.building
 import softq.compare
+import softq.onnxruntime
+import softq.registry
+import softq.sweeps.built
 import softq.sweeps.evaluate.timer
 from softq.cli import main
 from softq.compare import check
@@ -23,11 +29,38 @@ from softq.reports import to_markdown, to_text
 from softq.runner import OnnxRunner
 from softq.sweeps import run
 from softq.sweeps.formatting import sweep_to_json, sweep_to_text
-from softq.sweeps.records import OUTCOMES, read
+from softq.sweeps.records import OUTCOMES, Timed, read
+from softq.sweeps.report import report
 from softq.timing import TimeRatio, compare_times
 
 MODELS = Path(__file__).parent.parent / "models"
 VIT, IMAGES = MODELS / "mnist_vit/mnist_vit.onnx", MODELS / "mnist_vit/data.npz"
+DEVICE = """
+from dataclasses import dataclass
+from softq.errors import RefusalError
+from softq.runner import OnnxRunner, Written
+from softq.targets import Result, Target
+
+@dataclass(frozen=True)
+class Nothing(Result):
+    def write(self, order):
+        order.folder.mkdir()
+        (order.folder / "manifest.json").write_text("{}")
+        return order.folder
+
+def build(model, options):
+    if not any("Log" in function.name for function in model.functions.values()):
+        raise RefusalError("the device has logarithms only")
+    return Nothing()
+
+def open_built(model, folder, threads):
+    assert (folder / "manifest.json").is_file()
+    return Written(OnnxRunner.open(model, threads=threads), 321)
+
+TARGET = Target("device", "", "", "", tuple, build=build, needs_tvm=False, open=open_built)
+"""
+"""A target that runs converted models as they are."""
+
 FIXED = TimeRatio(1.25, 1.125, 1.5, 0.008, 0.01, 7)
 
 
@@ -139,13 +172,109 @@ def test_a_sweep_times_what_convert_writes(tmp_path: Path, monkeypatch: pytest.M
 
 def test_records_of_before_are_read(tmp_path: Path) -> None:
     run(VIT, IMAGES, out=tmp_path, metric="top1-accuracy", methods="exact", limit=4, threads=1)
-    for name, fields in ((OUTCOMES, ("time_ratio", "size_bytes")), ("study.json", ("size_bytes",))):
+    for name, fields in ((OUTCOMES, ("time_ratio", "size_bytes", "built")), ("study.json", ("size_bytes",))):
         plain = json.loads((tmp_path / name).read_text("utf-8"))
         for field in fields:
-            assert plain.pop(field) is None
+            assert not plain.pop(field)
         (tmp_path / name).write_text(json.dumps(plain) + "\n", "utf-8")
     study, (outcome,) = read(tmp_path)
-    assert (study.size_bytes, outcome.size_bytes, outcome.time_ratio) == (None, None, None)
+    assert (study.size_bytes, outcome.size_bytes, outcome.time_ratio, outcome.built) == (None, None, None, {})
+
+
+def logits_of(run: Callable[[], object]) -> np.ndarray:
+    outputs = run()
+    assert isinstance(outputs, dict)
+    return np.asarray(outputs["logits"], np.float32)
+
+
+def test_a_sweep_times_what_a_target_makes_of_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softq.registry, "_OWN", {})
+    monkeypatch.setattr(
+        softq.sweeps.evaluate.timer,
+        "compare_times",
+        # A ratio that says who ran: the greatest change of the logits.
+        lambda one, other: TimeRatio(float(np.abs(logits_of(one) - logits_of(other)).max()), 0.0, 1.0, 0.1, 0.2, 7),
+    )
+    device, out = tmp_path / "device.py", tmp_path / "out"
+    device.write_text(DEVICE, "utf-8")
+    command: dict[str, Any] = {"metric": "kl", "methods": "deferred-log,exact", "bits": "2", "limit": 4, "threads": 1}
+    sweep = run(VIT, IMAGES, out=out, time_on=[str(device)], **command)
+    deferred, exact = sweep.outcomes
+    assert deferred.time_ratio is not None
+    assert deferred.time_ratio.median > 0
+    assert deferred.built == {str(device): Timed(deferred.time_ratio, 321)}
+    assert exact.built == {str(device): Timed(refused="the device has logarithms only")}
+    assert exact.time_ratio is not None
+    assert read(out)[1] == sweep.outcomes
+    text = sweep_to_text(sweep)
+    assert f"time on {device} / float" in text
+    assert f"no time on {device} of exact: the device has logarithms only" in text
+
+    written = report(out, front=f"time_ratio@{device}")
+    assert [column.name for column in written.content.columns][-2:] == [f"time_ratio@{device}", f"size_bytes@{device}"]
+    head, *rows = csv.reader((out / "report.csv").read_text("utf-8").splitlines())
+    told = {row[head.index("method")]: row[head.index(f"size_bytes@{device}")] for row in rows}
+    assert told == {"deferred-log": "321", "exact": ""}
+    assert f"size, {device}" in (out / "report.html").read_text("utf-8")
+    with pytest.raises(UsageError, match=r"--time-on was \['/.*; now it is None"):
+        run(VIT, IMAGES, out=out, time=True, **command)
+
+
+def test_targets_that_cannot_be_timed_are_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["sweep", "no.onnx", "--data", "no.npz", "--metric", "kl", "--out", str(tmp_path / "out")]
+
+    def said(*targets: str) -> str:
+        result = CliRunner().invoke(main, [*command, *(word for target in targets for word in ("--time-on", target))])
+        assert result.exit_code == 2
+        return result.output
+
+    assert said("verilog").endswith("target verilog builds is not timed here; that of these is: cpu, onnxruntime\n")
+    assert said("cpu,speed=3").startswith("softq: target cpu has no option 'speed'")
+    assert said("cpu", "cpu") == "softq: --time-on cpu cpu: one is named twice\n"
+    monkeypatch.setattr(softq.building.importlib.util, "find_spec", lambda name: None)
+    assert said("cpu") == "softq: building for cpu needs TVM; install it with: pip install 'softq[tvm]'\n"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_operators_and_artifacts_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits: list[np.ndarray] = []
+    files: dict[str, dict[str, int]] = {}
+    registered: list[str] = []
+    build, register = softq.building.build, softq.onnxruntime.register
+
+    def look(reference: Callable[[], object], candidate: Callable[[], object]) -> TimeRatio:
+        logits.append(logits_of(candidate))
+        return FIXED
+
+    def look_at_files(model: Path, folder: Path, *, target: str) -> softq.building.BuiltArtifact:
+        made = build(model, folder, target=target)
+        files[target] = {file.name: file.stat().st_size for file in folder.iterdir()}
+        return made
+
+    def look_at_operators(options: softq.onnxruntime.SessionOptions, path: Path) -> None:
+        registered.append(path.name)
+        register(options, path)
+
+    monkeypatch.setattr(softq.sweeps.evaluate.timer, "compare_times", look)
+    monkeypatch.setattr(softq.sweeps.built, "build", look_at_files)
+    monkeypatch.setattr(softq.onnxruntime, "register", look_at_operators)
+    sweep = run(VIT, IMAGES, out=tmp_path / "out", metric="kl", methods="deferred-log", bits="4", limit=16, threads=1,
+                batch=16, time_on=["onnxruntime", "cpu"])  # fmt: skip
+    (outcome,) = sweep.outcomes
+    model, libraries = outcome.size_bytes, files["onnxruntime"]
+    assert model is not None
+    loaded = sum(files["cpu"][name] for name in ("libmodel.so", "weights.bin", "manifest.json"))
+    assert outcome.built == {
+        "onnxruntime": Timed(FIXED, model + libraries["libsoftq_operators.so"]),
+        "cpu": Timed(FIXED, loaded),
+    }
+    assert registered == ["built"]
+    plain, with_operators, artifact = logits
+    # The operators compute the same integers; the artifact adds its products of matrices in another order.
+    np.testing.assert_allclose(with_operators, plain, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(artifact, plain, rtol=0, atol=1e-2 * float(np.abs(plain).max()))
+    assert np.mean(artifact.argmax(-1) == plain.argmax(-1)) == 1
 
 
 def test_nothing_is_timed_beside_other_processes(tmp_path: Path) -> None:

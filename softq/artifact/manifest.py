@@ -42,6 +42,9 @@ SIGNATURE = "manifest.sig"
 FILES = ("weights.bin", "kernels.o", "driver.c", "softq.h", "libmodel.so")
 """The files beside the manifest of an artifact for a processor."""
 
+LOADED = (NAME, "weights.bin", "libmodel.so")
+"""Those without which it does not run; the others are for readers, and for who links the kernels into a program."""
+
 OPERATOR_SOURCE, OPERATOR_LIBRARY = "operators.c", "libsoftq_operators.so"
 OPERATOR_FILES = ("kernels.o", OPERATOR_SOURCE, OPERATOR_LIBRARY)
 """The files beside the manifest of a library of custom operators."""

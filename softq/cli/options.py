@@ -95,6 +95,12 @@ THREADS = click.option("--threads", type=int, metavar="N", help="Threads of the 
 TIME = click.option(
     "--time", is_flag=True, help="Time it beside the float model, the two by turns, on the first batch."
 )
+TIME_ON = click.option(
+    "--time-on",
+    multiple=True,
+    metavar="TARGET[,KEY=VALUE...]",
+    help="Build it for a target and time that beside the float model, too; several are allowed.",
+)
 COST = click.option(
     "--cost",
     metavar="TARGET[,KEY=VALUE...]",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from pathlib import Path
 
 import mlflow
@@ -71,7 +72,12 @@ def _metrics(study: Study, outcome: Outcome) -> dict[str, float]:
     if outcome.time_ratio is not None:
         found["time_ratio"] = outcome.time_ratio.median
     found["size_bytes"] = outcome.size_bytes
-    # MLflow's names have no commas; a value that is none is left out.
+    for target, timed in outcome.built.items():
+        found[f"time_ratio on {target}"] = None if timed.time_ratio is None else timed.time_ratio.median
+        found[f"size_bytes on {target}"] = timed.size_bytes
+    # MLflow's names have few signs, no commas among them; a value that is none is left out.
     return {
-        name.replace(",", " "): value for name, value in found.items() if value is not None and math.isfinite(value)
+        re.sub(r"[^\w. /:-]", " ", name): value
+        for name, value in found.items()
+        if value is not None and math.isfinite(value)
     }

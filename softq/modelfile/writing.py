@@ -72,6 +72,11 @@ def data_files(path: str | os.PathLike[str]) -> list[str]:
     return sorted({check_tensor(tensor).path for tensor in _external(model)})
 
 
+def files_size(path: str | os.PathLike[str]) -> int:
+    """Return how many bytes a model's files take, weights too."""
+    return sum(os.stat(file).st_size for file in (path, *data_files(path)))
+
+
 def check_output(path: str | os.PathLike[str], *, source: str | os.PathLike[str]) -> None:
     """Say before the work what `save` would say after it, as far as the path alone shows it.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from softq.sweeps.evaluate.framework import ModelSource, Opened
 from softq.sweeps.evaluate.timer import Timer
 from softq.sweeps.folder import check_same, clear_folder, make_scratch, open_folder, read_existing, write_study
 from softq.sweeps.planner import Planner, plan_for
-from softq.sweeps.records import Costed, Estimate, Outcome, Setting, SiteErrors, Study, append
+from softq.sweeps.records import Costed, Estimate, Outcome, Setting, SiteErrors, Study, Timed, append
 from softq.sweeps.sampled_rows import Rows, sample_or_note
 from softq.sweeps.settings import Granularity, expand, hash_files
 from softq.sweeps.task import Task, TaskOptions, make_task
@@ -170,7 +170,7 @@ def measure(
             make_scratch(folder) as place,
             connect(task, place) as client,
             open_evaluator(client, task, opened, planner, runner, subject, place, report) as evaluator,
-            Timer(opened, planner.model, subject, place) if task.time else nullcontext() as timer,
+            _timer(task, opened, planner, subject, place) as timer,
         ):
             methods = sorted({job.setting.method for job in jobs})
             study = _study(task, known, planner, methods, evaluator, None if timer is None else timer.size_bytes)
@@ -194,9 +194,10 @@ def measure(
                 one = measured[number].setting
                 if isinstance(found, Measurement):
                     sites = measured[number].sites()
-                    times = (None, None) if timer is None else timer.measure(plan_for(planner, one))
+                    own, built = (Timed(), {}) if timer is None else timer.measure(plan_for(planner, one))
                     measures = (found.metric, found.loss, found.samples, found.seconds)
-                    append(folder, Outcome(one, *measures, sites, *times, cost_of(one)))
+                    told = (own.time_ratio, own.size_bytes, cost_of(one), built)
+                    append(folder, Outcome(one, *measures, sites, *told))
                 else:
                     left_out.append(f"left out: {describe(one)}: {found}")
     now = read_existing(folder)
@@ -204,6 +205,14 @@ def measure(
     if not now[1]:
         raise RefusalError(f"no setting can be measured: {left_out[-1]}")
     return Sweep(now[0], now[1], tuple(left_out))
+
+
+def _timer(
+    task: Task, opened: Opened, planner: Planner, subject: Subject, place: Path
+) -> AbstractContextManager[Timer | None]:
+    if not task.time:
+        return nullcontext()
+    return Timer(opened, planner.model, subject, place, targets=task.time_on, threads=task.threads)
 
 
 def _errors(rows: Rows, setting: Setting, notes: list[str]) -> Mapping[str, SiteErrors]:
@@ -251,6 +260,7 @@ def identity(
             "threads": task.threads,
             # Values do not depend on it; a table with times for some of its rows says little.
             "time": task.time,
+            "time_on": sorted(task.time_on) or None,  # Earlier sweeps have no such condition.
             "cost": task.cost,
         },
         "data_hash": subject.hash(),

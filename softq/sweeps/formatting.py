@@ -10,12 +10,13 @@ from softq.reports import Gate
 from softq.sweeps.engine import Sweep, describe
 from softq.sweeps.evaluate.evaluator import Measurement
 from softq.sweeps.plan.search import Found
-from softq.sweeps.records import SCHEMA, Estimate, Outcome, SiteErrors, Study
+from softq.sweeps.records import SCHEMA, Estimate, Outcome, SiteErrors, Study, Timed
 from softq.visible import lines
 from softq.wording import counted
 
 _HEAD = ("setting", "value", "its 95 % interval", "loss", "its 95 % interval", "seconds")
 _TIMES = ("time / float", "quartiles", "bytes")
+_TIMES_ON = ("time on {target} / float", "quartiles", "bytes")
 _ERRORS = ("error of the output", "largest weight moved", "top 5 changed", "sum of weights")
 
 
@@ -44,16 +45,18 @@ def sweep_to_text(sweep: Sweep) -> str:
     ]
     costs = list(dict.fromkeys(name for one in sweep.outcomes if one.cost for name in one.cost.amounts))
     timed = any(outcome.time_ratio is not None for outcome in sweep.outcomes)
+    targets = list(dict.fromkeys(target for one in sweep.outcomes for target in one.built))
     columns = (
         _HEAD
         + (_TIMES if timed else ())
+        + tuple(title.format(target=target) for target in targets for title in _TIMES_ON)
         + tuple(costs)
         + (_ERRORS if any(map(_is_of_one_site, sweep.outcomes)) else ())
     )
     return (
         lines(head)
-        + table(columns, [_row(outcome, timed, costs) for outcome in sweep.outcomes])
-        + _without_cost(sweep.outcomes)
+        + table(columns, [_row(outcome, timed, targets, costs) for outcome in sweep.outcomes])
+        + _refused(sweep.outcomes)
     )
 
 
@@ -61,27 +64,31 @@ def _is_of_one_site(outcome: Outcome) -> bool:
     return outcome.setting.site is not None
 
 
-def _without_cost(outcomes: Sequence[Outcome]) -> str:
-    """Return lines that say why settings have no costs, one for each method and reason."""
-    told = dict.fromkeys((one.setting.method, one.cost.refused) for one in outcomes if one.cost and one.cost.refused)
-    return lines(["", *(f"no cost of {method}: {why}" for method, why in told)]) if told else ""
+def _refused(outcomes: Sequence[Outcome]) -> str:
+    """Return lines that say why settings have no costs or times on targets, one for each method and reason."""
+    told = [("cost", one.setting.method, one.cost.refused) for one in outcomes if one.cost]
+    for one in outcomes:
+        told += [(f"time on {name}", one.setting.method, timed.refused) for name, timed in one.built.items()]
+    found = dict.fromkeys(f"no {what} of {method}: {why}" for what, method, why in told if why)
+    return lines(["", *found]) if found else ""
 
 
-def _row(outcome: Outcome, timed: bool, costs: Sequence[str]) -> tuple[str, ...]:
+def _row(outcome: Outcome, timed: bool, targets: Sequence[str], costs: Sequence[str]) -> tuple[str, ...]:
     metric, loss = outcome.metric, outcome.loss
     measured = (f"{metric.value:.6g}", _interval(metric), f"{loss.value:+.4g}", _interval(loss))
     return (
         describe(outcome.setting),
         *(measured if outcome.samples else ("",) * len(measured)),
         f"{outcome.seconds:.2f}" if outcome.samples else "",
-        *(_times(outcome) if timed else ()),
+        *(_times(Timed(outcome.time_ratio, outcome.size_bytes)) if timed else ()),
+        *(cell for target in targets for cell in _times(outcome.built.get(target, Timed()))),
         *(_cost(outcome, name) for name in costs),
         *(_cells(*outcome.sites.values()) if _is_of_one_site(outcome) else ()),
     )
 
 
-def _times(outcome: Outcome) -> tuple[str, ...]:
-    times, size = outcome.time_ratio, outcome.size_bytes
+def _times(timed: Timed) -> tuple[str, ...]:
+    times, size = timed.time_ratio, timed.size_bytes
     ratio = ("", "") if times is None else (f"{times.median:.3g}", f"[{times.low:.3g}, {times.high:.3g}]")
     return (*ratio, "" if size is None else f"{size:,}")
 

@@ -106,6 +106,21 @@ class Costed:
 
 
 @dataclass(frozen=True)
+class Timed:
+    """What a target makes of a setting, as it ran.
+
+    Attributes:
+        time_ratio: The time of a run over the float model's in onnxruntime; None where the target refuses the model.
+        size_bytes: What a user would ship of it takes.
+        refused: Why it was refused.
+    """
+
+    time_ratio: TimeRatio | None = None
+    size_bytes: int | None = None
+    refused: str = ""
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What was measured for one setting.
 
@@ -120,6 +135,7 @@ class Outcome:
         time_ratio: The time of a run over the float model's, where they were timed.
         size_bytes: What the files of the converted model take, weights too, where it was timed and has files.
         cost: What it takes on a target, where that was asked for; for one site if the setting is of one.
+        built: What targets make of it, where that was built and timed, by the target as the user gave it.
     """
 
     setting: Setting
@@ -131,6 +147,7 @@ class Outcome:
     time_ratio: TimeRatio | None = None
     size_bytes: int | None = None
     cost: Costed | None = None
+    built: Mapping[str, Timed] = field(default_factory=dict[str, Timed])
 
 
 @dataclass(frozen=True)
@@ -246,11 +263,19 @@ def _outcome(plain: Mapping[str, Any]) -> Outcome:
         int(plain["samples"]),
         float(plain["seconds"]),
         sites,
-        # Records of earlier versions have neither.
-        None if plain.get("time_ratio") is None else TimeRatio(**plain["time_ratio"]),
+        # Records of earlier versions have none of these.
+        _ratio(plain.get("time_ratio")),
         plain.get("size_bytes"),
         _costed(plain.get("cost")),
+        {
+            target: Timed(_ratio(one["time_ratio"]), one["size_bytes"], str(one["refused"]))
+            for target, one in plain.get("built", {}).items()
+        },
     )
+
+
+def _ratio(plain: Mapping[str, Any] | None) -> TimeRatio | None:
+    return None if plain is None else TimeRatio(**plain)
 
 
 def _costed(plain: Mapping[str, Any] | None) -> Costed | None:

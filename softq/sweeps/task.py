@@ -12,6 +12,7 @@ from softq.data import DataSource
 from softq.errors import UsageError
 from softq.plans import check_names
 from softq.runner import Runner
+from softq.sweeps.built import check_built
 from softq.sweeps.costs import parse_cost
 from softq.sweeps.evaluate.evaluator import Subject, open_subject
 from softq.sweeps.evaluate.framework import ModelSource, Opened
@@ -54,6 +55,8 @@ class TaskOptions(TypedDict, total=False):
         framework: What the model is of: `onnx`, or `torch` for a module (`softq.sweeps.frameworks`).
         time: Time each setting beside the float model, too, by turns on the first batch, with its file as `convert`
             writes it; not with other processes, which take the cores.
+        time_on: Targets that each setting is built for and timed there, too, `TARGET[,KEY=VALUE...]` each
+            (`softq.sweeps.built`); then `time` is meant, too.
         cost: A target whose costs are told of each setting, `TARGET[,KEY=VALUE...]` (`softq.sweeps.costs`).
         command: What reproduces the study, for its record.
     """
@@ -77,6 +80,7 @@ class TaskOptions(TypedDict, total=False):
     tls: Tls | None
     framework: str
     time: bool
+    time_on: Sequence[str]
     cost: str | None
     command: str
 
@@ -103,6 +107,7 @@ class Task:
         tls: How the processes of a cluster know one another; None for dask's own configuration, or no proof at all.
         framework: What the model is of: see `softq.sweeps.frameworks`.
         time: Whether candidates are timed, too.
+        time_on: Targets that candidates are built for and timed there, with their options.
         cost: The target whose costs are told, with its options; None for none.
     """
 
@@ -123,6 +128,7 @@ class Task:
     tls: Tls | None = None
     framework: str = "onnx"
     time: bool = False
+    time_on: tuple[str, ...] = ()
     cost: str | None = None
 
     @property
@@ -169,7 +175,8 @@ def make_task(model: ModelSource, data: DataSource, metric: str, **options: Unpa
         **options: See `TaskOptions`.
 
     Raises:
-        UsageError: the target of `cost` is unknown, or says none before a build.
+        UsageError: the target of `cost` is unknown, or says none before a build; or one of `time_on` is unknown, does
+            not run here, or cannot be built.
     """
     # None is how a caller says that he has none.
     given: dict[str, Any] = {name: value for name, value in options.items() if (name, value) != ("sampling", None)}
@@ -179,4 +186,8 @@ def make_task(model: ModelSource, data: DataSource, metric: str, **options: Unpa
         chosen[name] = tuple(chosen[name])
     if (cost := given.get("cost")) is not None:
         parse_cost(cost)  # Refused before a folder is made.
+    if targets := given.get("time_on"):
+        check_names("time_on", targets)
+        check_built(targets)
+        given |= {"time": True, "time_on": tuple(targets)}
     return Task(model, data, metric, Selection(**chosen), **given)

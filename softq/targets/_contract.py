@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from softq.artifact.program import Program
     from softq.artifact.signing import Signer
     from softq.packages import Package, PackageOptions
+    from softq.runner import Written
 
 
 @dataclass(frozen=True)
@@ -240,6 +241,9 @@ class Target:
         needs_tvm: Whether `build` needs TVM.
         cost: Says what one unit that computes a method takes; every method has the same names. None where that is not
             known before a build. It raises RefusalError where the target has no form of the method.
+        open: Opens what `build` wrote of a converted model, so that it can be timed: given the model's file, the folder
+            and the threads (all cores if None). Sizes are of what a user would ship. None where what was built does
+            not run on this computer, or has no threads to compare with onnxruntime's.
     """
 
     name: str
@@ -251,6 +255,7 @@ class Target:
     build: Callable[[ir.Model, TargetOptions], Result] | None = None
     needs_tvm: bool = True
     cost: Callable[[Use, TargetOptions], Amounts] | None = None
+    open: Callable[[Path, Path, int | None], Written] | None = None
 
     def configure(self, settings: Mapping[str, str]) -> TargetOptions:
         """Return the options with these settings over the defaults.

@@ -8,12 +8,18 @@ feature that the kernels use.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from softq.targets._contract import Built, Target, TargetOptions
 from softq.text_options import option
+
+if TYPE_CHECKING:
+    from softq.runner import Written
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,15 @@ def _build(model: ir.Model, options: TargetOptions) -> Built:
     return Built(compile_model(model, CpuBackend(machine)), machine)
 
 
+def _open(model: Path, folder: Path, threads: int | None) -> Written:
+    from softq.artifact import load, manifest
+    from softq.runner import Written
+
+    size = sum((folder / name).stat().st_size for name in manifest.LOADED)
+    artifact = load(folder, threads or len(os.sched_getaffinity(0)))
+    return Written(artifact, size, close=artifact.close)
+
+
 TARGET = Target(
     name="cpu",
     summary="This computer's processor: compiled kernels, a C driver, no Python or TVM to run.",
@@ -42,4 +57,5 @@ TARGET = Target(
     passes=lambda: (),
     options=Options,
     build=_build,
+    open=_open,
 )

@@ -14,12 +14,17 @@ softq's functions (a plain one, or one converted with --inline) is refused.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from softq.errors import UsageError
 from softq.targets._contract import BuiltOperators, Target, TargetOptions
 from softq.text_options import option
+
+if TYPE_CHECKING:
+    from softq.runner import Written
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,15 @@ def _build(model: ir.Model, options: TargetOptions) -> BuiltOperators:
     return BuiltOperators(compile_operators(find_functions(model), machine), machine)
 
 
+def _open(model: Path, folder: Path, threads: int | None) -> Written:
+    from softq.artifact import manifest
+    from softq.modelfile import files_size
+    from softq.runner import OnnxRunner, Written
+
+    size = files_size(model) + (folder / manifest.OPERATOR_LIBRARY).stat().st_size
+    return Written(OnnxRunner.open(model, threads=threads, spin=False, operators=folder), size)
+
+
 TARGET = Target(
     name="onnxruntime",
     summary="onnxruntime 1.17 and newer: compiled operators for softq's functions, beside the converted model.",
@@ -54,4 +68,5 @@ TARGET = Target(
     passes=lambda: (),
     options=Options,
     build=_build,
+    open=_open,
 )

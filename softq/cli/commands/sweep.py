@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @measuring.FORCE
 @measuring.granularity("What options are fitted for on calibration data.")
 @options.TIME
+@options.TIME_ON
 @options.COST
 @click.option(
     "--max-drop", metavar="X|X%", help="Gate: some setting is at most X worse (X% of the float value), shown."

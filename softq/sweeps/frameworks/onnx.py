@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from softq.conversion import convert
 from softq.data import DataSource
-from softq.modelfile import ModelLike, as_model, data_files, save
+from softq.modelfile import ModelLike, as_model, files_size, save
 from softq.runner import OnnxRunner, Written
 from softq.sweeps.evaluate.framework import Framework, ModelSource
 from softq.sweeps.evaluate.sessions import OnnxSessions
@@ -47,8 +47,7 @@ class _Opened:
             path = Path(self.model)
         else:
             save(as_model(model), path)
-        size = sum(Path(file).stat().st_size for file in (path, *data_files(path)))
-        return Written(OnnxRunner.open(path, threads=self.threads, spin=False), size)
+        return Written(OnnxRunner.open(path, threads=self.threads, spin=False), files_size(path), path)
 
 
 def _open(model: ModelSource, data: Sequence[DataSource], batch: int | None, threads: int | None) -> _Opened:

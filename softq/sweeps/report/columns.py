@@ -41,6 +41,10 @@ class _Source:
     number: Callable[[Outcome, Sequence[Cost]], Interval | None]
 
 
+_ON = "@"
+"""Stands between a number and the target that it was measured on; no cost of a target has it in its name."""
+
+
 def _exact(value: float | None) -> Interval | None:
     return None if value is None else Interval(value, None, None)
 
@@ -92,10 +96,22 @@ def columns_of(settings: Iterable[Mapping[str, Interval]]) -> tuple[Column, ...]
     own = [source.column for source in _SOURCES]
     names = {column.name for column in own}
     told = "What it takes on the target that the sweep's --cost names, before it is built."
+    targets = dict.fromkeys(target for name in known if (target := name.partition(_ON)[2]))
+    built = [column for target in targets for column in _columns_on(target)]
     return (
-        *(column for column in own if column.name in known),
-        *(Column(name, name, "", told) for name in known if name not in names),
+        *(column for column in (*own, *built) if column.name in known),
+        *(Column(name, name, "", told) for name in known if name not in names and _ON not in name),
     )
+
+
+def _columns_on(target: str) -> tuple[Column, Column]:
+    made = f"what softq build --target {target} makes of it"
+    return (
+        Column(f"time_ratio{_ON}{target}", f"time over float, {target}", "",
+               f"Time of a run of {made} over the float model's in onnxruntime: median and quartiles (--time-on)."),
+        Column(f"size_bytes{_ON}{target}", f"size, {target}", "bytes",
+               f"What a user would ship of {made}, weights too (--time-on)."),
+    )  # fmt: skip
 
 
 def numbers_of(outcome: Outcome, costs: Sequence[Cost]) -> dict[str, Interval]:
@@ -103,4 +119,7 @@ def numbers_of(outcome: Outcome, costs: Sequence[Cost]) -> dict[str, Interval]:
     amounts = {} if outcome.cost is None else outcome.cost.amounts
     found = {name: _exact(amount.value) for name, amount in amounts.items()}
     found |= {source.column.name: source.number(outcome, costs) for source in _SOURCES}
+    for target, timed in outcome.built.items():
+        numbers = (_time(timed.time_ratio), _exact(timed.size_bytes))
+        found |= {column.name: number for column, number in zip(_columns_on(target), numbers, strict=True)}
     return {name: number for name, number in found.items() if number is not None and number.value is not None}
