@@ -245,6 +245,10 @@ def test_files_that_are_no_data(tmp_path: Path) -> None:
     text.write_text("hello")
     with pytest.raises(InputError, match=r"not a \.npz file"):
         open_data(text, SPECS)
+    program = tmp_path / "data.py"
+    program.write_text("def samples(): ...")
+    with pytest.raises(InputError, match=r"a Python file; .* as in .*data\.py:samples"):
+        open_data(program, SPECS)
     whole = Path(write(tmp_path / "whole.npz", sample())).read_bytes()
     cut = tmp_path / "cut.npz"
     for size in range(0, len(whole), 37):

@@ -31,7 +31,10 @@ def npz_files(path: Path) -> list[Path]:
             raise InputError(f"{path}: the folder has no .npz files")
         return files
     if not os.path.exists(path):
-        raise InputError(f"{path}: no such file or folder; DATA is .npz, a folder of .npz, or package.module:function")
+        raise InputError(
+            f"{path}: no such file or folder; DATA is .npz, a folder of .npz, file.py:function, "
+            "or package.module:function"
+        )
     return [path]
 
 
@@ -68,6 +71,10 @@ def read_headers(path: Path) -> dict[str, Header]:
                 with archive.open(member) as stream:
                     headers[name] = _read_header(f"{path}: array {name!r}", stream, member.file_size)
     except zipfile.BadZipFile as error:
+        if path.suffix == ".py":
+            raise InputError(
+                f"{path}: a Python file; DATA names a function in it as well, as in {path}:samples"
+            ) from error
         raise InputError(f"{path}: not a .npz file, or a damaged one: {line(error)}") from error
     except (OSError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise InputError(f"{path}: cannot be read: {line(error)}") from error
