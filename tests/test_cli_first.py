@@ -89,7 +89,7 @@ def test_methods_are_proved_when_a_length_is_asked_for(monkeypatch: pytest.Monke
         (("chek",), "no command is called 'chek'; nearest: check; see softq --help"),
         (("zzzz",), "no command is called 'zzzz'; see softq --help"),
         (("convert",), "missing argument 'MODEL'; see softq convert --help"),
-        (("check", "--dta", "x"), "no such option '--dta'. Did you mean '--data'? See softq check --help"),
+        (("check", "--dta", "x"), "no such option '--dta'; nearest: --data; see softq check --help"),
         (("methods", "unifrm"), "unknown method 'unifrm'; nearest: uniform; softq methods lists all "),
         (("methods", "deferred_log"), "unknown method 'deferred_log'; nearest: deferred-log, deferred-log-online, "),
         (("targets", "cortex-m4"), "unknown target 'cortex-m4'; nearest: cortex-m; softq targets lists all "),

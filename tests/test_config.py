@@ -141,6 +141,12 @@ def test_what_is_wrong_is_one_line_before_the_work(here: Path, text: str, messag
     fails(softq("config", "none.toml"), "cannot read 'none.toml'")
 
 
+def test_a_file_without_tables_runs_nothing_and_says_so(here: Path) -> None:
+    Path("top.toml").write_text("bits = 3\n")
+    assert "no table of a command" in softq("config", "top.toml").output
+    fails(softq("config", "top.toml", "--run"), "top.toml: there is no table of a command")
+
+
 def test_the_schema_says_what_is_refused() -> None:
     jsonschema.Draft202012Validator.check_schema(schema())
     right = {"model": "m.onnx", "threads": 2, "convert": {"bits": 3, "set": {"r": 1}, "require": True},

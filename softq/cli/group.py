@@ -187,8 +187,10 @@ def _tell(error: BaseException) -> str:
 def _tell_usage(error: click.UsageError) -> str:
     """Return what is wrong with the arguments, and the help that says what would be right."""
     told = error.format_message().rstrip(".")
-    seen = f"see {'softq' if error.ctx is None else error.ctx.command_path} --help"
-    return told[:1].lower() + told[1:] + (f" {seen.capitalize()}" if told.endswith("?") else f"; {seen}")
+    if isinstance(error, click.NoSuchOption):
+        near = ", ".join(error.possibilities or ())
+        told = f"no such option {error.option_name!r}" + (f"; nearest: {near}" if near else "")
+    return f"{told[:1].lower()}{told[1:]}; see {'softq' if error.ctx is None else error.ctx.command_path} --help"
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

@@ -28,6 +28,10 @@ def config(context: click.Context, file: str | None, as_schema: bool, run: bool)
         return
     said = read(file, commands)
     named = [name for name, value in said.items() if is_section(name, value, commands)]
+    if not named and run:
+        raise UsageError(f"{file}: there is no table of a command, such as [convert], so that nothing is run")
+    if not named:
+        print_line(f"{file}: no table of a command; its keys are for every command that has them")
     for name in named:
         print_line(f"softq {name} --config {file}")
         if run:
