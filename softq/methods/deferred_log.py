@@ -260,7 +260,7 @@ def _trace_integer(t: Trace, options: DeferredLogOptions) -> Outputs:
     if t.scores.dtype.bits != 8 or options.fitted or options.exact_sum or not options.step > 0:
         raise UsageError(
             f"deferred-log of {t.scores.dtype.value} scores with r={options.r} and step={options.step}: integer scores "
-            "are of 8 bits, with r a number, step greater than 0 and nothing else fitted"
+            "are of 8 bits, with r a number, nothing else fitted, and a step above 0, as in --set step=0.06"
         )
     x = t.scores if t.valid is None else t.select(t.valid, t.scores, t.scores.dtype.low)
     d = t.cast(t.row_max(x), DType.I32) - t.cast(x, DType.I32)

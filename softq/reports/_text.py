@@ -7,6 +7,7 @@ import json
 
 from softq.reports._types import MetricResult, Report
 from softq.visible import lines, visible
+from softq.wording import counted
 
 _COLUMNS = ("metric", "reference", "candidate", "difference", "95 % interval", "unit", "better")
 _NUMBERS = {1, 2, 3}
@@ -77,7 +78,7 @@ def _cells(result: MetricResult) -> tuple[str, ...]:
 
 
 def _samples(report: Report) -> str:
-    return f"{report.count} sample{'' if report.count == 1 else 's'}, {report.batch} at a time"
+    return f"{counted(report.count, 'sample')}, {report.batch} at a time"
 
 
 def _remarks(report: Report) -> list[str]:

@@ -41,6 +41,7 @@ from softq.sweeps.sensitivity import output_error
 from softq.sweeps.settings import expand, hash_files
 from softq.sweeps.task import Task
 from softq.targets import Amount
+from softq.wording import softmaxes
 
 
 @dataclass(frozen=True)
@@ -245,7 +246,7 @@ def find_plan(
     gate = last.judge(here.metric)
     # By the value, as the search is; the sentence says what the samples show.
     shown = last.judge(here.metric, here.loss, here.samples).sentence
-    sentence = f"on {here.samples} samples that the search did not see, {shown}"
+    sentence = f"on {here.samples:,} samples that the search did not see, {shown}"
     if len(verified) > 1:
         broken = f"{len(verified) - 1} narrower plan{'s' if len(verified) > 2 else ''} broke the budget there"
         sentence += f"; {broken}, so that the confidence is that of the best of {len(verified)} tries"
@@ -294,7 +295,7 @@ def _name(ladders: Sequence[Sequence[Rung]], state: State) -> str:
     if choice is not None and all(rung.choice == choice for rung in rungs):
         return " ".join((choice[0], *(f"{key}={value}" for key, value in choice[1].items())))
     counts = Counter(rung.bits for rung in rungs)
-    return ", ".join(f"{count} of {bits} bits" for bits, count in sorted(counts.items()))
+    return ", ".join(f"{softmaxes(count)} with {bits} bits" for bits, count in sorted(counts.items()))
 
 
 def _split(
@@ -312,4 +313,7 @@ def _split(
     half = count // 2 // step * step
     if half < 1:
         raise UsageError(f"{data.source}: {count} samples cannot be split into two halves; give --verify DATA")
-    return ((0, half), (half, count)), f"searched on samples 1 to {half}, verified on samples {half + 1} to {count}"
+    return (
+        (0, half),
+        (half, count),
+    ), f"searched on samples 1 to {half:,}, verified on samples {half + 1:,} to {count:,}"
