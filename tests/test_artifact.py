@@ -10,12 +10,15 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from softq import compare
 from softq.artifact import Artifact, check_folder, load, manifest, toolchain, write
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Op, Program, Step, Tensor
@@ -433,12 +436,31 @@ def test_run_against_a_model(rows: Path, data: Path, tmp_path: Path) -> None:
     assert "max-error" in markdown.read_text()
 
 
+def test_run_times_it_beside_a_model_with_as_many_threads(
+    rows: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare, "compare_times", partial(compare.compare_times, seconds=0.0))
+    given: list[dict[str, Any]] = []
+    check = compare.check
+
+    def look(reference: Artifact, candidate: Artifact, data: str, **options: Any) -> object:
+        given.append(options)
+        return check(reference, candidate, data, **options)
+
+    monkeypatch.setattr(compare, "check", look)
+    result = softq(rows, "--data", data, "--reference", rows, "--threads", "2", "--time", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["time_ratio"]["turns"] == 7
+    assert [options["threads"] for options in given] == [2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (("--metric", "top1-accuracy", "--limit", "0.99"), 1, "FAILED"),
         (("--metric", "kl"), 2, "compares two models; without a reference there is only one"),
         (("--max-drop", "1%"), 2, "needs --reference"),
+        (("--time",), 2, "softq: --time needs --reference; the two take turns"),
         (("--markdown", "{rows}/manifest.json"), 2, "inputs are never written"),
         (("--labels", "nothing"), 2, "labels 'nothing' are not in"),
     ],

@@ -20,13 +20,14 @@ import softq.onnxruntime
 import softq.registry
 import softq.sweeps.built
 import softq.sweeps.evaluate.timer
+import softq.sweeps.frameworks.onnx
 from softq.cli import main
 from softq.compare import check
 from softq.conversion import convert
 from softq.errors import UsageError
 from softq.modelfile import save
 from softq.reports import to_markdown, to_text
-from softq.runner import OnnxRunner
+from softq.runner import OnnxRunner, Runner, Written
 from softq.sweeps import run
 from softq.sweeps.formatting import sweep_to_json, sweep_to_text
 from softq.sweeps.records import OUTCOMES, Timed, read
@@ -234,6 +235,18 @@ def test_targets_that_cannot_be_timed_are_refused_first(tmp_path: Path, monkeypa
     monkeypatch.setattr(softq.building.importlib.util, "find_spec", lambda name: None)
     assert said("cpu") == "softq: building for cpu needs TVM; install it with: pip install 'softq[tvm]'\n"
     assert not (tmp_path / "out").exists()
+
+
+def test_models_without_files_are_built_for_no_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of PyTorch are, which run where they were made."""
+
+    def unfiled(runner: Runner, size: int, path: Path) -> Written:
+        return Written(runner, None)
+
+    monkeypatch.setattr(softq.sweeps.frameworks.onnx, "Written", unfiled)
+    with pytest.raises(UsageError, match="--time-on: targets build ONNX models, and what runs here is none"):
+        run(VIT, IMAGES, out=tmp_path, metric="kl", methods="exact", limit=4, threads=1, time_on=["cpu"])
+    assert not any(tmp_path.glob("*.json*"))
 
 
 @pytest.mark.slow

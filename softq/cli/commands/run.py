@@ -32,6 +32,7 @@ from softq.errors import UsageError
 @click.option(
     "--require-signature", metavar="PUB", help="Refuse what is not signed by this key (PEM, public); softq[sign]."
 )
+@click.option("--time", is_flag=True, help="Time it beside --reference with as many threads, the two by turns.")
 @options.MARKDOWN
 @options.JSON
 def run(
@@ -41,6 +42,7 @@ def run(
     max_drop: str | None,
     threads: int,
     require_signature: str | None,
+    time: bool,
     markdown: str | None,
     as_json: bool,
     **given: Any,
@@ -57,6 +59,8 @@ def run(
     check_outputs([markdown], [out_dir, reference, data, *map(str, Path(out_dir).glob("*"))])
     if reference is None and max_drop is not None:
         raise UsageError(f"--max-drop {max_drop} needs --reference; --limit bounds the value itself")
+    if reference is None and time:
+        raise UsageError("--time needs --reference; the two take turns")
     with load(out_dir, threads, signature=require_signature) as artifact, progress() as step:
         given["progress"] = partial(step, "run")
         if reference is None:
@@ -64,5 +68,7 @@ def run(
         else:
             folder = Path(reference).is_dir()
             against = load(reference, threads, signature=require_signature) if folder else reference
+            if time:
+                given |= {"time": True, "threads": threads}
             report = check_models(against, artifact, data, max_drop=max_drop, **given)
     print_report(report, markdown, as_json)
