@@ -184,7 +184,7 @@ def test_text() -> None:
         "score: 1 of 2 samples are right under the reference alone, 0 under the candidate alone;"
         " McNemar's exact test: p = 1\n"
         "FAILED: score goes from 0.97 to 0.96, worse by 0.01: at most 0.015 worse with 95 % confidence, 2 samples;"
-        " no more of them would show 0.00485; at most 0.5% (that is 0.00485) worse is allowed\n"
+        " no number of samples would show 0.00485; at most 0.5% (that is 0.00485) worse is allowed\n"
     )
     pretty = to_text(report(), terminal=True, width=120)
     assert "\x1b[" in pretty

@@ -130,7 +130,7 @@ def test_few_bits_are_recommended_where_they_are_shown_to_be_enough() -> None:
     assert none.setting is None
     assert "No setting is shown to keep the budget of +0.01" in none.sentence
     assert "100 samples; 400 would show 0.01" in none.sentence
-    assert "no more of them would" in gather(study(), [outcome("uniform", 4, 0.02, 0.02)], "0.01").answer.sentence
+    assert "no number of samples would" in gather(study(), [outcome("uniform", 4, 0.02, 0.02)], "0.01").answer.sentence
 
 
 def test_a_budget_admits_what_is_worse_than_float_by_less() -> None:

@@ -174,6 +174,6 @@ def test_it_stands_in_the_description_and_in_what_is_printed(tmp_path: Path) -> 
     done = CliRunner().invoke(main, [*arguments, "--out", str(tmp_path)])
     facts = json.loads((tmp_path / "deferred_log.json").read_text())["estimate"]
     assert done.exit_code == 0
-    line = f"{facts['lut4']} LUT4 ({facts['lut4_in_all']} in all), {facts['ff']} flip-flops, 1 blocks of memory"
+    line = f"{facts['lut4']} LUT4 ({facts['lut4_in_all']} in all), {facts['ff']} flip-flops, 1 block of memory"
     assert f"estimated for ECP5: {line}, 0 multipliers" in done.output
     assert (facts["ff"], facts["bram"], facts["latency"], facts["interval"]) == (203, 1, 2055, 1024.0)

@@ -33,7 +33,7 @@ _COMMON = (
         required=True,
         metavar="NAME",
         shell_complete=completing.METRICS,
-        help="The task's metric, or module:function.",
+        help="The task's metric, file.py:function or module:function.",
     ),
     click.option(
         "--methods",

@@ -27,7 +27,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as
 
 # A method and its options
 
-METHOD_BITS = click.option("--bits", type=int, help="Short for --set bits=N.")
+METHOD_BITS = click.option("--bits", type=int, metavar="N", help="Short for --set bits=N.")
 METHOD_SETTINGS = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of the method.")
 
 # The model
@@ -41,7 +41,7 @@ INPUT_SHAPES = click.option(
 
 PROFILE = click.option(
     "--for", "profile", metavar="PROFILE", shell_complete=completing.profiles,
-    help="By what the documents of a device family say: a profile (softq profiles lists them), or a .toml file.",
+    help="A device family, judged by its documents: softq profiles lists them; or a .toml file of your own.",
 )  # fmt: skip
 
 
@@ -79,14 +79,16 @@ ALLOW_FLOAT32 = click.option("--allow-float32", is_flag=True, help="Compute the 
 
 # What is measured, on what
 
-DATA = click.option("--data", required=True, metavar="DATA", help="A .npz file, a folder of them, or module:function.")
+DATA = click.option(
+    "--data", required=True, metavar="DATA", help="A .npz file, a folder of them, file.py:function or module:function."
+)
 METRICS = click.option(
     "--metric",
     "metrics",
     multiple=True,
     metavar="NAME",
     shell_complete=completing.METRICS,
-    help="A metric, or module:function; several are allowed.",
+    help="A metric, file.py:function or module:function; several are allowed.",
 )
 LABELS = click.option("--labels", metavar="NAME", help="The label array to use (label.NAME), or a model input.")
 OUTPUT = click.option("--output", metavar="NAME", help="The model output to compare.")

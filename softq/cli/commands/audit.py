@@ -20,30 +20,46 @@ if TYPE_CHECKING:
 @command(Section.KERNELS)
 @click.option(
     "--runtime", "text", metavar="NAME[,KEY=VALUE]",
-    help="onnxruntime, litert, torch, ... with options of its own, or module:function of yours.",
+    help="onnxruntime, litert, torch, ... with its options, or your own file.py:function or module:function.",
 )  # fmt: skip
 @click.option(
     "--recorded", metavar="NPZ", help="Instead of a runtime, scores and results that were recorded on a device."
 )
 @click.option("--out", required=True, metavar="DIR", help="Where the report goes; the same command goes on in it.")
-@click.option("--dtype", default="float32", show_default=True, metavar="TYPE", help="Of the scores, as NumPy names it.")
+@click.option(
+    "--dtype", default="float32", show_default=True, metavar="TYPE", help="Type of the scores, as NumPy names it."
+)
 @click.option("--scores", metavar="scale=X,zero=N", help="What integer scores stand for; scale=0.05 by default.")
 @click.option("--result", metavar="scale=X,zero=N[,dtype=TYPE]", help="What integer results stand for.")
 @click.option(
-    "--length", type=int, default=197, show_default=True, metavar="N", help="Of the rows that are tried most."
+    "--length", type=int, default=197, show_default=True, metavar="N", help="Length of most of the rows that are tried."
 )
-@click.option("--longest", type=int, default=65_536, show_default=True, metavar="N", help="Of the longest row tried.")
 @click.option(
-    "--axis", type=int, default=-1, show_default=True, metavar="A", help="Of the rows, from the last: -1, -2."
+    "--longest",
+    type=int,
+    default=65_536,
+    show_default=True,
+    metavar="N",
+    help="Length of the longest row that is tried.",
+)
+@click.option(
+    "--axis",
+    type=int,
+    default=-1,
+    show_default=True,
+    metavar="A",
+    help="Axis of the rows, counted from the last: -1, -2.",
 )
 @click.option(
     "--tolerance", type=float, metavar="U", help="Units by which a result may be wrong without being a fault."
 )
 @click.option("--budget", type=float, metavar="S", help="Seconds after which no further step is begun.")
-@click.option("--timeout", type=float, default=60.0, show_default=True, metavar="S", help="Of one call.")
+@click.option(
+    "--timeout", type=float, default=60.0, show_default=True, metavar="S", help="Seconds that one call may take."
+)
 @click.option("--python", metavar="FILE", help="The Python of another environment that has the runtime and NumPy.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of the random rows.")
-@click.option("--only", multiple=True, metavar="STEP", help="A step to do; all if none is named. May be repeated.")
+@click.option("--only", multiple=True, metavar="STEP", help="Do this step alone; may be repeated for several.")
 @click.option("--force", is_flag=True, help="Start anew whatever the folder holds.")
 @JSON
 def audit(
@@ -57,7 +73,7 @@ def audit(
 ) -> None:
     """Find out which softmax a runtime computes.
 
-    And what is wrong with it: exit code 1 if there is a fault.
+    It says what is wrong with it, too: exit code 1 if there is a fault.
     """
     from softq.audit import audit as run
     from softq.audit import audit_recorded

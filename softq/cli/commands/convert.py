@@ -29,7 +29,9 @@ from softq.cli.printing import print_json, print_notes, print_text, progress
 @options.METHOD_BITS
 @options.METHOD_SETTINGS
 @click.option(
-    "--calibration", metavar="DATA", help="Data for options that are fitted (.npz, a folder, or module:function)."
+    "--calibration",
+    metavar="DATA",
+    help="Data for fitted options (.npz, a folder, file.py:function or module:function).",
 )
 @options.sampling
 @options.SITES

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 
 from softq.codegen.verilog.cells import BlockRead, Cells
 from softq.codegen.verilog.module import Memory
+from softq.wording import counted
 
 FAMILY = "ECP5"
 
@@ -69,7 +70,7 @@ class Resources:
         """It as one line."""
         return (
             f"estimated for {FAMILY}: {self.lut4} LUT4 ({self.lut4_in_all} in all), {self.ff} flip-flops, "
-            f"{self.bram} blocks of memory, {self.mult18} multipliers"
+            f"{counted(self.bram, 'block')} of memory, {counted(self.mult18, 'multiplier')}"
         )
 
 

@@ -61,5 +61,5 @@ class Evidence:
             return shown
         needed = self.samples_to_show(margin)
         if needed is None:
-            return f"{shown}; no more of them would show {say(margin)}"
+            return f"{shown}; no number of samples would show {say(margin)}"
         return f"{shown}; {needed:,} would show {say(margin)}"
