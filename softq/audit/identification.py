@@ -132,7 +132,7 @@ def _rank(one: _Tried) -> tuple[bool, float, float, int]:
 
 
 def _rank_candidate(found: Candidate) -> tuple[bool, float, float, int]:
-    # Of those that are as near, the one with the fewest options of its own.
+    # Among equally near ones, the one with the fewest options comes first.
     return (not found.is_equal, found.mean, found.greatest, len(found.options))
 
 

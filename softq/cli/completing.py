@@ -77,7 +77,7 @@ def profiles(context: click.Context, parameter: click.Parameter, begun: str) -> 
 
 def sites(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     """Return the ids of the softmaxes in the model that stands on the command line."""
-    # Behind an option without its value click has not told arguments apart.
+    # After an option that still lacks its value, click has not parsed the arguments.
     given = (word for word in (context.params.get("model"), *context.args) if isinstance(word, str))
     model = next(filter(os.path.isfile, given), None)
     return [] if model is None else [name for name in find_sites(model) if name.startswith(begun)]

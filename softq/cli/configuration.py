@@ -145,7 +145,7 @@ def _plain(parameter: click.Parameter, where: str, value: object) -> object:
     if isinstance(parameter, click.Option) and parameter.is_flag:
         if not isinstance(value, bool):
             raise UsageError(f"{where} is {value!r}; expected true or false")
-        # Such as --no-reset stand for False.
+        # A flag such as --no-reset has the value False.
         return parameter.flag_value is not False if value else None
     if parameter.multiple or parameter.nargs == -1:
         if isinstance(value, dict):

@@ -75,7 +75,7 @@ def _metrics(study: Study, outcome: Outcome) -> dict[str, float]:
     for target, timed in outcome.built.items():
         found[f"time_ratio on {target}"] = None if timed.time_ratio is None else timed.time_ratio.median
         found[f"size_bytes on {target}"] = timed.size_bytes
-    # MLflow's names have few signs, no commas among them; a value that is none is left out.
+    # MLflow allows few signs in names, and no commas; a missing value is left out.
     return {
         re.sub(r"[^\w. /:-]", " ", name): value
         for name, value in found.items()

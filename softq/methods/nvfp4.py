@@ -41,7 +41,7 @@ def in_two_levels(t: Trace, scaled: Value, *, signed: bool = False) -> Value:
     """Return numbers of at most 6 * 448 in NVFP4, without the scale for all."""
     sizes_of = sizes(t, scaled) if signed else scaled
     scale = round_to(t, t.group_max(sizes_of, _BLOCK) * t.const(1 / _NUMBERS.greatest, DType.F32), "e4m3", signed=False)
-    # Nothing is divided by a scale of 0, and all is 0 that it scales.
+    # A scale of 0 cannot divide; the block is multiplied by it at the end, and zero whatever the divisor was.
     quotient = t.divide(scaled, t.max(scale, _SCALES.quantum))
     return round_to(t, quotient, "e2m1", signed=signed) * scale
 

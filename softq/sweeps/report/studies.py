@@ -102,7 +102,7 @@ def label_studies(studies: Sequence[Folders]) -> list[str]:
         found = [label(one) for one in studies]
         if len(set(found)) == len(found):
             return found
-    # Two names of one folder cannot be two studies, but two folders of one name in different places can be named so.
+    # Folders of the same name in different places are told apart by a number.
     return [f"{one.folder} ({number})" for number, one in enumerate(studies, 1)]
 
 
@@ -139,7 +139,7 @@ def compare(contents: Sequence[Content]) -> Content:
 def _share(studies: Sequence[StudyContent]) -> tuple[Shared, ...]:
     """Return what all studies measured: by bits, then what loses least in all."""
     found = [{row.name: row for row in study.whole} for study in studies]
-    # Losses of different metrics have no sum; their places in each study have.
+    # Losses of different metrics cannot be added; ranks within each study can.
     places = [_places(study) for study in studies]
     shared: list[tuple[tuple[bool, int, bool, int, str], Shared]] = []
     for name in found[0]:

@@ -81,7 +81,7 @@ class ByteSums:
             whole = [self._doubled(part) for part in whole]
         name, lanes = whole[0].name, whole[0].lanes
         for plane, part in enumerate(whole[1:], 1):
-            # Where 32 bits hold the sum, what is beyond them is of no account.
+            # Where lanes have 32 bits, the sum fits them: what shifts lose on the way does no harm.
             shift = const(8 * plane, name, lanes)
             whole[0].set(tirx.Add(whole[0].get(), script.shift_left(part.get(), shift)))
         return whole[0]

@@ -116,7 +116,7 @@ def place_stored_rows(
     for phase in passes:
         grouped = {arg for node in phase.groups for arg in node.args}
         for node in (*phase.stored, *phase.groups):
-            # What groups are found in is read when their maxima are written.
+            # The elements of groups are read once more, in the phase that writes their maxima.
             last = max((p.number for p in passes if node in p.loads), default=phase.number)
             last = max(last, phase.number + 1) if node in grouped else last
             result[node] = next(
