@@ -95,11 +95,8 @@ def test_an_approximation_is_no_fault_of_lengths_axes_or_masks_and_its_table_is_
     assert table.facts["rounding"] == "down"
     assert table.facts["equal"] > 0.95
     # The method that was written weighs as the table does.
-    names: dict[str, object] = {}
-    source = (tmp_path / "out" / "table_method.py").read_text(encoding="utf-8")
-    exec(compile(source, "table_method.py", "exec"), names | {"__name__": "table_method"}, names)  # what softq wrote
-    method = names["METHOD"]
-    program = method.program(method.configure({}), scores=DType.I8)  # type: ignore[attr-defined]
+    method = METHODS.get(str(tmp_path / "out" / "table_method.py"))
+    program = method.program(method.configure({}), scores=DType.I8)
     out = run(program, np.array([[100, 90, 60]], np.int8))
     np.testing.assert_allclose(out["weights"][0] / 2**15, np.array(table.facts["weights"])[[0, 10, 40]], atol=2**-15)
 
@@ -212,6 +209,44 @@ def test_bad_input_is_one_line(arguments: list[str], words: str, tmp_path: Path)
     assert done.exit_code == 2
     assert words in done.output
     assert len(done.output.splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["cpu", "c"])
+def test_softmaxes_that_softq_builds_have_no_fault(target: str, tmp_path: Path) -> None:
+    pytest.importorskip("tvm")
+    wrapper = tmp_path / "built.py"
+    wrapper.write_text(
+        f"""
+import numpy as np
+import softq
+from onnx import helper, TensorProto
+
+made = {{}}
+
+
+def softmax(x, axis):
+    rows = np.ascontiguousarray(np.moveaxis(x, axis, -1)).reshape(-1, x.shape[axis])
+    if rows.shape not in made:
+        value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, rows.shape)
+        node = helper.make_node("Softmax", ["x"], ["y"], axis=-1)
+        graph = helper.make_graph([node], "rows", [value("x")], [value("y")])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        folder = {str(tmp_path)!r} + f"/built{{len(made)}}"
+        softq.build(model, folder, target={target!r})
+        made[rows.shape] = softq.load(folder)
+    found = np.asarray(made[rows.shape]({{"x": rows}})["y"])
+    moved = np.moveaxis(x, axis, -1)
+    return np.ascontiguousarray(np.moveaxis(found.reshape(moved.shape), -1, axis))
+""",
+        encoding="utf-8",
+    )
+    made = audit(
+        "function", tmp_path / "out", options={"of": f"{wrapper}:softmax"}, length=61, longest=256, timeout=300
+    )
+    assert not made.faults, [fault.text for fault in made.faults]
+    candidates = made.steps[-2].facts["candidates"]
+    assert candidates[0]["greatest"] <= 32  # units of 2^-23: what sums of floats in another order differ by
 
 
 def test_recorded_arrays_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:

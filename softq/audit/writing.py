@@ -76,7 +76,7 @@ def _facts(facts: Mapping[str, Any]) -> Iterator[str]:
             yield (
                 f"{part['elements']:,} elements in {name}: greatest error "
                 f"{_number(part['greatest_error'])} units, mean {_number(part['mean_error'])}, sums "
-                f"{_number(part['row_sums'][0])} to {_number(part['row_sums'][1])}"
+                f"{_number(part['row_sums'][0])} to {_number(part['row_sums'][1])}, {_order(part)}"
             )
     tried = [(key, entry) for key in ("tried", "layouts", "rows", "threads") for entry in _entries(facts.get(key))]
     if tried:
@@ -92,6 +92,12 @@ def _facts(facts: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{what}: {entry['outcome']}"
     if "times" in facts:
         yield f"{facts['times']} runs alike" if "threads" in facts else f"{facts['times']} runs"
+
+
+def _order(part: Mapping[str, Any]) -> str:
+    if not part["order_lost"]:
+        return "order kept"
+    return f"order lost in {part['order_lost']} rows by up to {_number(part['greatest_drop'])} units"
 
 
 def _entries(value: object) -> list[dict[str, Any]]:
@@ -147,8 +153,25 @@ def to_markdown(audit: Audit) -> str:
         f"number. softq {c['softq']}, seed {c['seed']}."
     )
     faults = [_fault(fault) for fault in audit.faults] or ["None."]
-    parts = [f"# {title_of(audit)}", conditions, "\n".join(["| | |", "|---|---|", *rows]), "## Faults", *faults]
+    worst = worst_rows(audit)
+    table = ["| error, units | row | at | scores and results |", "|---|---|---|---|", *(_worst(row) for row in worst)]
+    shown = ["## Worst rows", "\n".join(table)] if worst else []
+    parts = [f"# {title_of(audit)}", conditions, "\n".join(["| | |", "|---|---|", *rows]), "## Faults", *faults, *shown]
     return "\n\n".join(parts) + "\n"
+
+
+def worst_rows(audit: Audit) -> list[Mapping[str, Any]]:
+    """Return the rows with the greatest errors, the worst first, of those that the step `values` has kept."""
+    step = audit.step("values")
+    parts = [] if step is None else [part for part in step.facts.values() if isinstance(part, dict)]
+    rows = [row | {"of": part["elements"] // part["rows"]} for part in parts for row in part["worst"]]
+    return sorted(rows, key=lambda row: -(float("inf") if row["error"] is None else row["error"]))
+
+
+def _worst(row: Mapping[str, Any]) -> str:
+    kind = row["kind"] or "a maximum and a score"
+    found = f"{row['scores']} to {row['found']}" if "scores" in row else ""
+    return f"| {_number(row['error'])} | {kind}, {row['of']} elements | {row['at']} | {found} |"
 
 
 def _fault(fault: FaultRecord) -> str:
@@ -167,5 +190,5 @@ def to_html(audit: Audit) -> str | None:
         autoescape=True, undefined=StrictUndefined, loader=loader, trim_blocks=True, lstrip_blocks=True
     )
     return environment.get_template("audit.html").render(
-        title=title_of(audit), audit=audit, found=summary(audit), conditions=audit.conditions
+        title=title_of(audit), audit=audit, found=summary(audit), conditions=audit.conditions, worst=worst_rows(audit)
     )

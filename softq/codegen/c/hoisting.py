@@ -66,13 +66,15 @@ class _Hoisting:
         """Say whether an expression has the same value in all turns."""
         inner = [inside.loop_var for inside in found(loop.body, tirx.For)]
         bound = [bind.var for bind in found(loop.body, tirx.Bind)]
+        own = _declared(loop)
         return not any(mentions(x, var) for var in (loop.loop_var, *inner, *bound)) and not any(
-            self._root(load.source) in written for load in found(x, tvm.ir.TensorLoad)
+            self._root(load.source) in written or key(load.source) in own for load in found(x, tvm.ir.TensorLoad)
         )
 
     def _sum_in_variables(self, loop: tirx.For, before: list[Any], after: list[Any]) -> tirx.For:
         stores = [part for part in _parts(loop.body) if isinstance(part, tirx.BufferStore)]
-        written, own = self._written(loop), {key(a.buffer) for a in found(loop.body, tirx.AllocBuffer)}
+        written, views = self._written(loop), _declared(loop)
+        own = {key(a.buffer) for a in found(loop.body, tirx.AllocBuffer)}
         for store in stores:
             buffer, place = store.buffer, list(store.indices)
             root = self._root(buffer)
@@ -80,7 +82,8 @@ class _Hoisting:
             uses += [(x.source, x.indices) for x in found(loop.body, tvm.ir.TensorLoad)]
             mine = [(b, i) for b, i in uses if self._root(b) == root]
             if (
-                _is_scalar(buffer) or root in own or len(mine) < 2 or not self._stays(place[0], loop, written)
+                _is_scalar(buffer) or root in own or key(buffer) in views or len(mine) < 2
+                or not self._stays(place[0], loop, written)
                 or not all(key(b) == key(buffer) and structural_equal(i[0], place[0]) for b, i in mine)
             ):  # fmt: skip
                 continue
@@ -121,6 +124,11 @@ class _Hoisting:
         if isinstance(x, (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)):
             return type(x)(self._kept(x.a, stays, kept), self._kept(x.b, stays, kept))
         return x
+
+
+def _declared(loop: tirx.For) -> set[int]:
+    """Return the views that each turn has of its own: they begin where its own number says."""
+    return {key(view.buffer) for view in found(loop.body, tirx.DeclBuffer)}
 
 
 def _parts(body: Any) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from softq.codegen.c.narrowing import narrow_positions
 from softq.codegen.c.scalars import split_arrays
 from softq.codegen.cpu.bindings import names_to_locals
 from softq.compiler.tir.expressions import found
+from softq.compiler.tir.simplification import simplify
 from softq.compiler.tir.transforms import to_plain_loops
 from softq.errors import RefusalError
 
@@ -40,7 +41,7 @@ def lower(function: tirx.PrimFunc, fused: bool = False) -> tirx.PrimFunc:
     cleaned = [
         split_arrays,
         inline_values,
-        tirx.transform.StmtSimplify(),
+        simplify(),
         hoist_invariants,
         tirx.transform.CommonSubexprElim(),
         *([fuse_multiply_adds] if fused else []),

@@ -20,6 +20,7 @@ from softq.artifact.machine import Machine
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.loop_fusion import ITEMS, fuse_loops
 from softq.compiler.tir.partial_sums import with_partial_sums
+from softq.compiler.tir.simplification import simplify
 from softq.compiler.tir.symbolic import Dim, key, plain
 
 # So many elements make a work item, where there are more: items are numbered over the axes before them, and finding
@@ -187,7 +188,7 @@ def _lower(function: tirx.PrimFunc) -> tirx.PrimFunc:
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.LowerOpaqueBlock(),
         tirx.transform.FlattenBuffer(),
-        tirx.transform.StmtSimplify(),
+        simplify(),
         # What was computed again in two places binds its names in both.
         tirx.transform.ConvertSSA(),
     ]

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import tvm
 from tvm import s_tir, tirx
 
+from softq.compiler.tir.simplification import simplify
+
 
 def to_plain_loops(
     opaque: Sequence[tvm.ir.transform.Pass] = (),
@@ -47,7 +49,7 @@ def flattened(shared: bool = True) -> list[tvm.ir.transform.Pass]:
         tirx.transform.BF16ComputeLegalize(),
         *[tirx.transform.StorageRewrite()] * shared,
         tirx.transform.UnrollLoop(),
-        tirx.transform.StmtSimplify(),
+        simplify(),
         tirx.transform.RemoveNoOp(),
         s_tir.transform.RewriteUnsafeSelect(),
     ]
