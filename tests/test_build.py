@@ -124,7 +124,7 @@ def test_an_index_outside_its_axis_ends_the_run(tmp_path: Path) -> None:
         (("--target", "cpu,speed=1"), "has no option 'speed'; its options are: mcpu, features"),
         (("--target", "cpu,mcpu"), "is no option; expected NAME,KEY=VALUE"),
         (("--target", "cpu,mcpu=pentium9"), "LLVM knows no processor 'pentium9'"),
-        ((), "Missing option '--target'"),
+        ((), "missing option '--target'"),
     ],
 )
 def test_wrong_targets_are_one_line(

@@ -20,7 +20,12 @@ BUILDERS = {
     ROOT / "models" / name
     for name in ("mnist_vit/train.py", "wikipedia_lm/train.py", "minilm.py", "smollm2.py", "ocr.py")
 }
-FIGURES = {ROOT / "benchmarks" / "figures" / "__main__.py", ROOT / "models" / "finetune.py"}
+FIGURES = {
+    ROOT / "benchmarks" / "cards.py",
+    ROOT / "benchmarks" / "figures" / "__main__.py",
+    ROOT / "benchmarks" / "formats.py",
+    ROOT / "models" / "finetune.py",
+}
 """The only commands that measure on evaluation data."""
 
 

@@ -16,6 +16,8 @@ from softq.audit.task import Array
 from softq.errors import InputError
 from softq.files import write_files
 
+_PROGRAM = Path(__file__).parent / "assets" / "reproduce.txt"
+
 
 def write_case(
     folder: Path, name: str, fault: Fault, subject: Subject, runtime: Runtime, options: Mapping[str, str], about: str
@@ -58,11 +60,8 @@ def _npz(arrays: Mapping[str, Array]) -> bytes:
 
 
 def _program(fault: Fault, about: str, script: str) -> str:
-    head = f'"""{about}: {fault.text}."""\n\nimport numpy as np\n'
-    data = '\ndata = np.load("data.npz")\nscores = data["scores"]\n'
-    imports, _, rest = script.partition("\n\n")
-    end = 'print("scores", scores)\nprint("found ", found)\nprint("exact ", data["exact"])\n'
-    return head + imports + "\n" + data + rest + end
+    imports, _, calls = script.partition("\n\n")
+    return _PROGRAM.read_text(encoding="utf-8").format(about=about, text=fault.text, imports=imports, calls=calls)
 
 
 def _readme(fault: Fault, about: str, arrays: Mapping[str, Array], files: list[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from softq.modelfile.hashing import graph_hash, proto_without_weights, weights_fingerprint
 from softq.modelfile.reading import ModelLike, as_model, check_functions, load
-from softq.modelfile.writing import check_output, data_files, files_size, save
+from softq.modelfile.writing import check_output, data_files, save
 
 __all__ = [
     "ModelLike",
@@ -16,7 +16,6 @@ __all__ = [
     "check_functions",
     "check_output",
     "data_files",
-    "files_size",
     "graph_hash",
     "load",
     "proto_without_weights",

@@ -53,7 +53,7 @@ def _build(model: ir.Model, options: TargetOptions) -> BuiltOperators:
 
 def _open(model: Path, folder: Path, threads: int | None) -> Written:
     from softq.artifact import manifest
-    from softq.modelfile import files_size
+    from softq.modelfile.writing import files_size
     from softq.runner import OnnxRunner, Written
 
     size = files_size(model) + (folder / manifest.OPERATOR_LIBRARY).stat().st_size

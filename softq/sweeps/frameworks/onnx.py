@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, cast
 
 from softq.conversion import convert
 from softq.data import DataSource
-from softq.modelfile import ModelLike, as_model, files_size, save
+from softq.modelfile import ModelLike, as_model, save
+from softq.modelfile.writing import files_size
 from softq.runner import OnnxRunner, Written
 from softq.sweeps.evaluate.framework import Framework, ModelSource
 from softq.sweeps.evaluate.sessions import OnnxSessions
