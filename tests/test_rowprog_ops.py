@@ -6,6 +6,7 @@ import bisect
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -273,6 +274,7 @@ def test_rint_is_half_to_even() -> None:
     check(DType.F32, values, lambda t, v: t.rint(v), expected)
 
 
+@cache
 def every_number(form: Format) -> list[float]:
     """Return the numbers of a format that are not below zero, by their codes."""
     if form.is_power:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from softq.errors import InputError
-from softq.rowprog.formats import format_of
+from softq.rowprog.formats import Floats, format_of
 from softq.rowprog.ops import OPS, Rules, names_of
 from softq.rowprog.program import (
     Node,
@@ -203,7 +204,7 @@ RULES: Rules[Rule] = Rules(
         "select": _elementwise(np.where),
         "cast": lambda env, node: env[node.args[0]].astype(env.dtype(node)),
         "rint": _elementwise(np.rint),
-        "round_to": lambda env, node: format_of(node).round(env[node.args[0]]),
+        "round_to": lambda env, node: format_of(node).round(cast("Floats", env[node.args[0]])),
         "group_max": _group_max,
         "lut": _lut,
         "exp2i": _elementwise(lambda n: np.ldexp(np.float32(1), n)),

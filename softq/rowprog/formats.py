@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +75,7 @@ class Format:
             held = np.clip(wide, -self.greatest, self.greatest)
             exponent = np.maximum(np.frexp(held)[1] - 1, self.least) - self.mantissa
             found = np.ldexp(np.rint(np.ldexp(held, -exponent)), exponent)
-        return found.astype(x.dtype)
+        return cast("Floats", found.astype(x.dtype))
 
     def _power(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         fraction, exponent = np.frexp(x)  # in [1/2, 1)

@@ -88,7 +88,7 @@ def target_of(machine: Cpu) -> tvm.target.Target:
         # code: the int8 ViT takes 13.9 million instructions on a Cortex-M55 then, at this level 8.4.
         description["opt-level"] = 2
         # A number in 32 bits is two instructions of 32 bits, or one beside the number, which several places share.
-        description["mattr"] = [*description.get("mattr", ()), "+no-movt"]
+        description["mattr"] = [*(f"+{feature}" for feature in machine.features), "+no-movt"]
         # TVM tells LLVM that no two buffers share memory. Of a kernel that is inlined in another one they do: what it
         # had written was not there where its caller read it. And LLVM lets a loop count its elements where products of
         # bytes have 16 bits, whose upper halves are lost then.
