@@ -35,7 +35,7 @@ from softq.sweeps.plan.frontier import (
     uniform_state,
 )
 from softq.sweeps.plan.record import read_record
-from softq.sweeps.plan.search import find_plan
+from softq.sweeps.plan.search import Found, find_plan
 from softq.sweeps.records import Estimate
 from tests.test_sweep import IMAGES, LM, TEXT, VIT, cut
 
@@ -169,7 +169,31 @@ def test_a_plan_that_breaks_on_the_other_data_steps_back(tmp_path: Path, images:
     assert found.verified.loss.value <= 0.5
     assert found.mean_bits > 2
     assert found.verified in [one.verified for one in others if one.mean_bits == found.mean_bits]
-    assert "; 1 narrower plan broke the budget there" in found.gate.sentence
+    verified = sum(one.verified is not None for one in found.tried)
+    assert verified > 1
+    plans = "1 narrower plan" if verified == 2 else f"{verified - 1} narrower plans"
+    assert f"; {plans} did not pass there" in found.gate.sentence
+    assert gate_of(found, other, 0.5) == (True, True)
+
+
+def gate_of(found: Found, other: Path, drop: float) -> tuple[bool, bool]:
+    """Return whether a plan passed, and whether the model that it makes passes `softq check` on the same samples."""
+    gate = check(VIT, convert(VIT, plan=found.plan).model, other, metrics=["top1-accuracy"], max_drop=drop,
+                 threads=1).gate  # fmt: skip
+    assert gate is not None
+    return found.gate.passed, gate.passed
+
+
+def test_few_samples_do_not_show_what_their_value_keeps(tmp_path: Path, images: np.ndarray[Any, Any]) -> None:
+    other = labelled(tmp_path / "other.npz", images, np.arange(5))
+    task = Task(VIT, IMAGES, "top1-accuracy", Selection(), limit=64, threads=1)
+    found = find_plan(task, max_drop=0.01, methods="deferred-log", bits="4", verify=other)
+    assert found.verified.loss.value == 0
+    assert gate_of(found, other, 0.01) == (False, False)
+    assert "with 95 % confidence, 5 samples" in found.gate.sentence
+    # Of those that keep it by their value the narrowest.
+    kept = [one.mean_bits for one in found.tried if one.verified and one.verified.loss.value <= 0]
+    assert found.mean_bits == min(kept)
 
 
 def test_a_plan_that_breaks_on_the_other_data_however_wide_it_is_fails(
@@ -189,8 +213,9 @@ def test_a_plan_that_breaks_on_the_other_data_however_wide_it_is_fails(
     assert found.searched.loss.value <= 0
     assert found.verified.loss.value > 0
     assert not found.gate.passed
+    assert gate_of(found, other, 0) == (False, False)
     assert all(one.verified is not None for one in found.tried if one.mean_bits >= found.mean_bits)
-    assert found.gate.sentence.endswith(" tries")
+    assert found.gate.sentence.startswith("none of the ")
 
 
 def ladder(*errors: tuple[int, float]) -> tuple[Rung, ...]:

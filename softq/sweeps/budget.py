@@ -10,6 +10,7 @@ from softq.errors import UsageError
 from softq.metrics import Metric, NanCounts, find_metric
 from softq.reports import Allowance, Gate, MetricResult, PairedInterval, judge
 from softq.sweeps.engine import describe
+from softq.sweeps.evaluate.evaluator import Measurement
 from softq.sweeps.records import Estimate, Outcome, Study
 
 
@@ -73,9 +74,9 @@ class Budget:
         low, high = sorted(base + sign * end for end in (loss.low, loss.high))
         return PairedInterval(of, base + sign * loss.value, low, high, samples, loss.flips)
 
-    def judge_outcome(self, outcome: Outcome) -> Gate:
-        """Return whether what was measured of a setting shows that it keeps the budget."""
-        return self.judge(outcome.metric, outcome.loss, outcome.samples)
+    def judge_measured(self, found: Outcome | Measurement) -> Gate:
+        """Return whether what was measured shows that the budget is kept."""
+        return self.judge(found.metric, found.loss, found.samples)
 
     def excess(self, value: Estimate) -> float:
         """Return by how much a value loses more than is allowed, in the metric's unit; NaN is infinitely too much."""
@@ -96,14 +97,14 @@ class Budget:
 
 def judge_all(budget: Budget, outcomes: Sequence[Outcome]) -> Gate:
     """Return whether any setting keeps the budget, with the sentence on the best of them."""
-    kept = [outcome for outcome in outcomes if budget.judge_outcome(outcome).passed]
+    kept = [outcome for outcome in outcomes if budget.judge_measured(outcome).passed]
     best = min(kept or outcomes, key=lambda outcome: budget.excess(outcome.metric))
     if len(outcomes) == 1 or not kept:
-        gate, many = budget.judge_outcome(best), len(outcomes)
+        gate, many = budget.judge_measured(best), len(outcomes)
         none = f"none of the {many} settings is shown to keep the budget; the best, " if many > 1 else ""
         return Gate(gate.passed, f"{none}{describe(best.setting)}: {gate.sentence}")
     return Gate(
         True,
         f"{len(kept)} of {len(outcomes)} settings are shown to keep the budget; the best, {describe(best.setting)}:"
-        f" {budget.judge_outcome(best).sentence}",
+        f" {budget.judge_measured(best).sentence}",
     )

@@ -62,7 +62,7 @@ def _write_junit(path: str, found: Sweep, budget: Any) -> None:
 
     cases: list[Case] = []
     for outcome in found.outcomes:
-        gate = None if budget is None else budget.judge_outcome(outcome)
+        gate = None if budget is None else budget.judge_measured(outcome)
         message = f"{found.study.metric} is {outcome.metric.value:.6g}" if gate is None else gate.sentence
         cases.append(Case(describe(outcome.setting), outcome.seconds, message, gate is None or gate.passed))
     write_text(path, to_junit(study_name(found.study), cases))

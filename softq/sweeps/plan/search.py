@@ -41,7 +41,7 @@ from softq.sweeps.sensitivity import output_error
 from softq.sweeps.settings import expand, hash_files
 from softq.sweeps.task import Task
 from softq.targets import Amount
-from softq.wording import softmaxes
+from softq.wording import counted, softmaxes
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ class Found:
 
     Attributes:
         plan: The plan, for `convert`.
-        gate: Whether it keeps the budget on both data, and the sentence that says so or by how much not.
+        gate: Whether it keeps the budget in the search, and is shown to keep it on the other data by the rule of
+            `softq.check`; and the sentence that says so, or by how much not.
         mean_bits: Mean over the sites of the bits; a site that stays float counts 32.
         bits: Bits of each site, 32 where it stays float.
         searched: The measurement on the data of the search.
@@ -133,9 +134,10 @@ def find_plan(
     ends there: further steps, tried one by one, find what loses little on these samples by chance. No other plan that
     was measured has both fewer bits and less loss than the one found.
 
-    Where that one breaks the budget on the data of the verification, wider ones that keep it in the search are verified
-    until one keeps it there: `tried` tells which, and the sentence how many. Nothing else that is measured on those
-    data has any influence.
+    It passes by the rule of `softq.check`: the 95 % interval of the loss on the data of the verification lies within
+    the budget. Where it does not, wider plans that keep the budget in the search are verified until one does: `tried`
+    tells which, and the sentence how many. Where none does, as on few samples, the plan is the narrowest of these that
+    keeps the budget by its value, and the gate fails. Nothing else that is measured on those data has any influence.
 
     Args:
         task: What is measured; its data serve the search.
@@ -238,18 +240,22 @@ def find_plan(
                 last = Budget(allowance, find_metric(task.metric), second.reference.value)
                 verified = {state: second.measure(plan_of(state))}
                 wider = search.back(state) if kept else iter(())
-                while not last.judge(verified[state].metric).passed:
+                while not last.judge_measured(verified[state]).passed:
                     if (one := next(wider, None)) is None:
+                        # Too few samples show nothing of any plan: the value is what there is.
+                        state = next((one for one in verified if last.judge(verified[one].metric).passed), state)
                         break
                     state, verified[one] = one, second.measure(plan_of(one))
     here = verified[state]
-    gate = last.judge(here.metric)
-    # By the value, as the search is; the sentence says what the samples show.
-    shown = last.judge(here.metric, here.loss, here.samples).sentence
-    sentence = f"on {here.samples:,} samples that the search did not see, {shown}"
-    if len(verified) > 1:
-        broken = f"{len(verified) - 1} narrower plan{'s' if len(verified) > 2 else ''} broke the budget there"
-        sentence += f"; {broken}, so that the confidence is that of the best of {len(verified)} tries"
+    gate = last.judge_measured(here)
+    sentence = f"on {here.samples:,} samples that the search did not see, {gate.sentence}"
+    if len(verified) > 1 and gate.passed:
+        sentence += (
+            f"; {counted(len(verified) - 1, 'narrower plan')} did not pass there, so that the confidence is that of "
+            f"the best of {len(verified)} tries"
+        )
+    elif len(verified) > 1:
+        sentence = f"none of the {len(verified)} plans verified is shown to keep the budget; with this one, {sentence}"
     if not kept:
         best = budget.judge(search.measured[state].metric).sentence
         sentence = f"no plan keeps the budget; with the best, in the search {best}; {sentence}"
