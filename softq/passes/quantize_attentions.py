@@ -23,6 +23,7 @@ from softq.passes import PassEntry
 from softq.passes.rewriting.attention_regions import NotFusedError, find_products
 from softq.passes.rewriting.calls import ROW_KEY, RowCall
 from softq.passes.rewriting.fused_products import open_fused_product
+from softq.passes.rewriting.tensor_codes import LEAST_REACH, Codes, add_codes, add_scale, add_sum
 from softq.passes.smooth_keys import smooth
 
 FLOATS_KEY = "softq.floats"
@@ -30,9 +31,6 @@ FLOATS_KEY = "softq.floats"
 
 GREATEST_CODE = 255
 _ZERO, _REACH = 128, 127
-_LEAST = 2.0**-100
-"""The least greatest value of a tensor for which a scale is made: of zeros alone every scale is right but 0."""
-
 _TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
@@ -112,7 +110,7 @@ class _Attention:
             return 1.0, scores
         array = next((constant(other) for other in node.inputs if other is not scores), None)
         number = 0.0 if array is None or array.size != 1 else float(array.item())
-        if not _LEAST <= abs(number) <= 1 / _LEAST:
+        if not LEAST_REACH <= abs(number) <= 1 / LEAST_REACH:
             return 1.0, scores
         return (number if node.op_type == "Mul" else 1 / number), node.outputs[0]
 
@@ -121,35 +119,13 @@ class _Attention:
         source = product.inputs[position]
         assert source is not None, "its type is known"
         add, facts, name, kind = self._rewriter.add, self._rewriter.facts, source.name or "operand", ir.DataType.FLOAT
-        shape = facts.shape(source)
         if facts.dtype(source) is not kind:
-            source = add(product, "Cast", [source], f"{name}.wide", kind, shape, to=int(kind))
-        size = add(product, "Abs", [source], f"{name}.size", kind, shape)
-        greatest = add(product, "ReduceMax", [size], f"{name}.greatest", kind, (), keepdims=0)
-        least = self._rewriter.add_number(product, _LEAST, kind, f"{name}.least")
-        reach = self._rewriter.add_number(product, _REACH, kind, f"{name}.reach")
-        present = add(product, "Max", [greatest, least], f"{name}.present", kind, ())
-        finite = add(product, "Div", [present, reach], f"{name}.reached", kind, ())
-        # onnxruntime's ReduceMax passes NaN over, and an infinite one has no code.
-        total = add(product, "ReduceSum", [source], f"{name}.total", kind, (), keepdims=0)
-        part = add(product, "Div", [total, present], f"{name}.part", kind, ())
-        undefined = add(product, "IsNaN", [part], f"{name}.undefined", ir.DataType.BOOL, ())
-        scale = add(product, "Where", [undefined, part, finite], f"{name}.scale", kind, ())
-        back = scale
+            source = add(product, "Cast", [source], f"{name}.wide", kind, facts.shape(source), to=int(kind))
+        scale = back = add_scale(self._rewriter, product, source, _REACH, name)
         if factor != 1.0:
             number = self._rewriter.add_number(product, factor, kind, f"{name}.factor")
             back = add(product, "Mul", [scale, number], f"{name}.unit", kind, ())
-        return self._codes(product, source, (scale, back), _ZERO, name)
-
-    def _codes(
-        self, before: ir.Node, source: ir.Value, scales: tuple[ir.Value, ir.Value], zero: int, name: str
-    ) -> ir.Value:
-        """Return a value after codes: divided by one scale, and multiplied by another."""
-        add, kind, shape = self._rewriter.add, ir.DataType.FLOAT, self._rewriter.facts.shape(source)
-        tensor, codes = ir.tensor(np.array(zero, np.uint8)), ir.DataType.UINT8
-        point = add(before, "Constant", [], f"{name}.zero", codes, (), value=tensor)
-        quantized = add(before, "QuantizeLinear", [source, scales[0], point], f"{name}.codes", codes, shape)
-        return add(before, "DequantizeLinear", [quantized, scales[1], point], f"{name}.decoded", kind, shape)
+        return add_codes(self._rewriter, product, source, (scale, back), Codes(ir.DataType.UINT8, _ZERO), name)
 
     def _quantize_weights(self) -> None:
         call, weights = self._call, self._call.outputs[0]
@@ -158,7 +134,7 @@ class _Attention:
         graph_of(call).insert_after(call, after)
         name = weights.name or "weights"
         scale = self._rewriter.add_number(after, self._scale, ir.DataType.FLOAT, f"{name}.scale")
-        decoded = self._codes(after, weights, (scale, scale), 0, name)
+        decoded = add_codes(self._rewriter, after, weights, (scale, scale), Codes(ir.DataType.UINT8, 0), name)
         self._second.replace_input_with(0, decoded)
         if self._scale != 1.0:
             self._sum_again(after, decoded)
@@ -168,12 +144,7 @@ class _Attention:
         """Divide by the sum of the weights that are multiplied; where the method's own sum is NaN it stays so."""
         old = self._call.outputs[1]
         readers = list(old.uses())
-        add, name, kind = self._rewriter.add, old.name or "normalizer", ir.DataType.FLOAT
-        shape = self._rewriter.facts.shape(old)
-        axes = self._rewriter.add_ints(after, [-1], f"{name}.axes")
-        total = add(after, "ReduceSum", [decoded, axes], f"{name}.sum", kind, shape)
-        undefined = add(after, "IsNaN", [old], f"{name}.undefined", ir.DataType.BOOL, shape)
-        new = add(after, "Where", [undefined, old, total], f"{name}.coded", kind, shape)
+        new = add_sum(self._rewriter, after, decoded, old, old.name or "normalizer")
         for reader, position in readers:
             reader.replace_input_with(position, new)
 

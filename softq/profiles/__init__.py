@@ -20,7 +20,7 @@ the document that states it; nothing in it was tried on a device:
 
     [not_stated]                          # what the documents do not say; every subject has a rule, or stands here
     softmax = ["axis", "dtype", "length", "operator", "output"]
-    attention = ["head-size", "length", "pattern", "products"]
+    attention = ["between", "head-size", "length", "pattern", "products"]
 
 A key that no rule has, a rule without a source, a source without a rule, and a subject that is neither ruled nor named
 as not stated are errors that name the file.

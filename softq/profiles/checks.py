@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from softq.profiles.reading import MOVES, FoundEncoding, SiteView
+import numpy as np
+
+from softq.profiles.reading import MOVES, FoundEncoding, Operand, SiteView
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class Encoding:
         scores: The element type of the codes of the scores that it goes with; empty for any.
         chosen_scale: What a conversion writes where the document leaves the scale open.
         chosen_zero_point: Likewise.
+        normalized: Whether the weights of a row add up to 1; if not, codes are of exponentials, the greatest of a row
+            is the greatest code, and the product with values is divided by their sum.
     """
 
     dtype: str
@@ -37,11 +42,13 @@ class Encoding:
     scores: str = ""
     chosen_scale: Fraction | None = None
     chosen_zero_point: int | None = None
+    normalized: bool = True
 
     def matches(self, found: FoundEncoding) -> bool:
-        """Return whether codes of a model are these; a scale is compared as a float32."""
+        """Return whether codes of a model are these; a scale is compared as a float32 or as a float16."""
         return (
             found.dtype == self.dtype
+            and found.normalized == self.normalized
             and (self.scale is None or _equal(found.scale, self.scale))
             and (self.zero_point is None or found.zero_point == self.zero_point)
         )
@@ -50,22 +57,24 @@ class Encoding:
         """Return the codes that a conversion writes; None where the profile does not settle them."""
         scale = self.chosen_scale if self.scale is None else self.scale
         zero = self.chosen_zero_point if self.zero_point is None else self.zero_point
-        return None if scale is None or zero is None else FoundEncoding(self.dtype, float(scale), zero)
+        return None if scale is None or zero is None else FoundEncoding(self.dtype, float(scale), zero, self.normalized)
 
 
 def _equal(found: float | None, asked: Fraction) -> bool:
-    return found is not None and math.isclose(found, float(asked), rel_tol=2.0**-23)
+    if found is None:
+        return False
+    return found == float(np.float16(asked)) or math.isclose(found, float(asked), rel_tol=2.0**-23)
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(ABC):
     """What a rule asks; `subject` is what it is about."""
 
     subject: ClassVar[str]
 
+    @abstractmethod
     def ask(self, view: SiteView) -> Answer:
         """Return whether the site is so, and what it has."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -115,7 +124,8 @@ class Axis(Check):
 class Dtype(Check):
     """Of which types scores are read: as codes behind which a DequantizeLinear stands, or as floats.
 
-    Without `codes`, what is in front of the floats does not matter.
+    Without `codes`, what is in front of the floats does not matter. A conversion writes the first of `codes` that the
+    model's version has.
     """
 
     subject = "dtype"
@@ -186,10 +196,12 @@ class Products(Check):
     """Of which codes queries, keys and values are.
 
     Attributes:
-        codes: Types of the codes.
+        codes: Types of the codes; a conversion writes the first that the model's version has.
         direct: Whether nothing may stand between codes and product; otherwise what only moves elements may.
         through: What may stand there besides; `Mul` and `Div` by one number.
         made: Whether a QuantizeLinear of the model has to make the codes; otherwise they may be its inputs.
+        smooth: Whether a conversion that writes codes of keys subtracts the mean key from them.
+        computed: Whether the model may compute scales while it runs: a conversion needs no data then.
     """
 
     subject = "products"
@@ -197,16 +209,20 @@ class Products(Check):
     direct: bool = False
     through: tuple[str, ...] = ()
     made: bool = False
+    smooth: bool = False
+    computed: bool = False
 
     def ask(self, view: SiteView) -> Answer:
         """Return whether all three are of such codes."""
         if view.products is None:
             return Answer(None, view.unseen)
-        allowed = {*(() if self.direct else MOVES), *self.through}
-        operands = view.products.values()
-        met = all(one.codes in self.codes and allowed.issuperset(one.passed) for one in operands)
-        met = met and (not self.made or all(one.made for one in operands))
+        met = all(self.takes(one) for one in view.products.values())
         return Answer(met, ", ".join(f"{name} {one}" for name, one in view.products.items()))
+
+    def takes(self, operand: Operand) -> bool:
+        """Return whether one of the three is so."""
+        allowed = {*(() if self.direct else MOVES), *self.through}
+        return operand.codes in self.codes and allowed.issuperset(operand.passed) and (operand.made or not self.made)
 
 
 @dataclass(frozen=True)
@@ -239,6 +255,20 @@ class Pattern(Check):
 
 
 @dataclass(frozen=True)
+class Between(Check):
+    """Of which type everything is from the product of queries and keys to that with the values."""
+
+    subject = "between"
+    floats: tuple[str, ...]
+
+    def ask(self, view: SiteView) -> Answer:
+        """Return whether it is of one of these types."""
+        if view.between is None:
+            return Answer(None, view.unseen)
+        return Answer(view.between in self.floats, view.between)
+
+
+@dataclass(frozen=True)
 class Told(Check):
     """What a document says and a model does not show: it is told, and not checked. `about` is its subject."""
 
@@ -251,12 +281,13 @@ class Told(Check):
 
 
 CHECKS: dict[str, type[Check]] = {
-    kind.subject: kind for kind in (Operator, Rank, Axis, Dtype, Length, Output, Products, HeadSize, Pattern, Told)
+    kind.subject: kind
+    for kind in (Operator, Rank, Axis, Dtype, Length, Output, Products, HeadSize, Pattern, Between, Told)
 }
 """Each kind of rule by the name that it has in files."""
 
 SUBJECTS = {
     "softmax": ("operator", "rank", "axis", "dtype", "length", "output"),
-    "attention": ("length", "head-size", "products", "pattern"),
+    "attention": ("length", "head-size", "products", "pattern", "between"),
 }
 """What a profile has to rule on, or to name as not stated."""

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from softq.input_shapes import InputShapes, fix_input_shapes
 from softq.modelfile import ModelLike, as_model
+from softq.profiles.ranges import Range, Wanted, assume
 from softq.profiles.reading import SiteView, read_sites
 from softq.profiles.schema import Profile, Rule
 from softq.profiles.writing import Need, find_marked, mark, write
@@ -53,6 +54,7 @@ class Judgement:
         role: What its result is used for.
         taken: Whether the device takes it by its documents.
         rulings: Every rule, in the order of the profile.
+        needs_data: Whether the conversion takes ranges of calibration data.
     """
 
     site: str
@@ -60,6 +62,7 @@ class Judgement:
     role: str
     taken: Taken
     rulings: tuple[Ruling, ...]
+    needs_data: bool = False
 
     def to_json(self) -> dict[str, object]:
         """Return the judgement as plain values that `json` can write."""
@@ -84,40 +87,55 @@ def judge(model: ModelLike, profile: Profile, *, input_shapes: InputShapes | Non
     return try_out(work, profile)[0]
 
 
-def try_out(work: ir.Model, profile: Profile) -> tuple[tuple[Judgement, ...], dict[str, Need]]:
+def try_out(
+    work: ir.Model, profile: Profile, *, computes: bool = True
+) -> tuple[tuple[Judgement, ...], dict[str, Need]]:
     """Return the judgements of a model, and what a conversion writes at the sites that are taken after it.
 
     Args:
         work: The model; it is not changed.
         profile: The profile.
+        computes: As in `softq.profiles.writing.write`.
     """
     views = read_sites(work)
     before = {view.site.id: _ask(view, profile, view.attention) for view in views}
-    needs = {view.site.id: need for view in views if (need := _need(view, profile, before[view.site.id])) is not None}
+    needs = {view.site.id: need for view in views if (need := _need(view, before[view.site.id])) is not None}
     attention = {view.site.id: view.attention for view in views}
-    tried = _try(work, needs, profile, attention)
-    judged = {view.site.id: _judge(view, before[view.site.id], tried.get(view.site.id)) for view in views}
-    # What is written is what was tried: without those that nothing helps, till it helps all.
+
+    def judge_all(needs: Mapping[str, Need]) -> dict[str, Judgement]:
+        tried, ranged = _try(work, needs, profile, attention, computes)
+        return {
+            key: _judge(view, before[key], tried.get(key), key in ranged) for view in views for key in [view.site.id]
+        }
+
+    judged = judge_all(needs)
+    # What is written is what was tried: without the sites that it does not help, until it helps all that are left.
     while needs and any(judged[key].taken != "after convert" for key in needs):
         needs = {key: need for key, need in needs.items() if judged[key].taken == "after convert"}
-        tried = _try(work, needs, profile, attention)
-        judged |= {key: _judge(view, before[key], tried.get(key)) for view in views if (key := view.site.id) in needs}
+        judged |= {key: one for key, one in judge_all(needs).items() if key in needs}
     return tuple(judged.values()), needs
 
 
 def _try(
-    work: ir.Model, needs: Mapping[str, Need], profile: Profile, attention: Mapping[str, bool]
-) -> dict[str, list[tuple[Rule, bool | None]]]:
-    """Return what each rule says of sites after a copy was converted, by the ids that they have before."""
+    work: ir.Model, needs: Mapping[str, Need], profile: Profile, attention: Mapping[str, bool], computes: bool
+) -> tuple[dict[str, list[tuple[Rule, bool | None]]], set[str]]:
+    """Return what each rule says of sites after a copy was converted, by their ids before, and which need ranges."""
     if not needs:
-        return {}
+        return {}, set()
     trial = as_model(work)
     mark(trial)
-    write(trial, needs)
-    return {
+    ranged: set[str] = set()
+
+    def ranges(model: ir.Model, wanted: Sequence[Wanted]) -> Mapping[str, Range]:
+        ranged.update(one.site for one in wanted)
+        return assume(model, wanted)
+
+    write(trial, needs, ranges, computes=computes)
+    found = {
         key: [(rule, met) for rule, met, _ in _ask(view, profile, attention[key])]
         for key, view in find_marked(trial, read_sites(trial)).items()
     }
+    return found, ranged
 
 
 Asked = list[tuple[Rule, bool | None, str]]
@@ -128,22 +146,22 @@ def _ask(view: SiteView, profile: Profile, attention: bool) -> Asked:
     return [(rule, answer.met, answer.found) for rule in rules for answer in [rule.check.ask(view)]]
 
 
-def _need(view: SiteView, profile: Profile, asked: Asked) -> Need | None:
-    """Return what a conversion has to write; None where nothing is missing that it could write."""
+def _need(view: SiteView, asked: Asked) -> Need | None:
+    """Return what a conversion has to write; None where every rule is met."""
     missing = {rule.subject: met for rule, met, _ in asked if met is not True}
     # Of what is inside an operator more is known once it is open.
     hidden = view.node.op_type != "Softmax" and None in missing.values()
     opens = hidden or "operator" in missing or "axis" in missing
-    need = Need(opens, "pattern" in missing, profile.softmax)
-    return need if opens or need.moves_factor or "output" in missing else None
+    return Need(opens, tuple(rule for rule, _, _ in asked)) if missing else None
 
 
-def _judge(view: SiteView, before: Asked, after: Sequence[tuple[Rule, bool | None]] | None) -> Judgement:
+def _judge(view: SiteView, before: Asked, after: Sequence[tuple[Rule, bool | None]] | None, ranged: bool) -> Judgement:
     later = {id(rule): met for rule, met in after or ()}
     rulings = tuple(_ruling(rule, met, found, later.get(id(rule))) for rule, met, found in before)
     states = {ruling.state for ruling in rulings}
     taken: Taken = "as it is" if states <= {"met"} else "after convert" if states <= {"met", "after convert"} else "no"
-    return Judgement(view.site.id, view.site.operator, view.site.role, taken, rulings)
+    ranged = ranged and taken == "after convert"
+    return Judgement(view.site.id, view.site.operator, view.site.role, taken, rulings, ranged)
 
 
 def _ruling(rule: Rule, met: bool | None, found: str, later: bool | None) -> Ruling:

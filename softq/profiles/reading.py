@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -15,6 +15,7 @@ from softq.passes.analysis.candidates import Finding
 from softq.passes.analysis.policy import Policy
 from softq.passes.locate import findings
 from softq.passes.rewriting.attention_regions import NotFusedError, Region, find_products
+from softq.profiles.exponentials import find_exponentials
 from softq.site import Site
 
 MOVES = ("Transpose", "Reshape", "Unsqueeze", "Squeeze", "Expand")
@@ -23,16 +24,20 @@ MOVES = ("Transpose", "Reshape", "Unsqueeze", "Squeeze", "Expand")
 
 @dataclass(frozen=True)
 class FoundEncoding:
-    """Codes of a tensor; scale or zero point are None where they are no single number that is known."""
+    """Codes of a tensor; scale or zero point are None where they are no single number that is known.
+
+    `normalized` says whether the weights of a row that they stand for add up to 1.
+    """
 
     dtype: str
     scale: float | None
     zero_point: int | None
+    normalized: bool = True
 
     def __str__(self) -> str:
         scale = "a scale that is not known" if self.scale is None else f"scale {_number(self.scale)}"
         zero = "a zero point that is not known" if self.zero_point is None else f"zero point {self.zero_point}"
-        return f"{self.dtype}, {scale}, {zero}"
+        return f"{self.dtype}, {scale}, {zero}{'' if self.normalized else ', divided behind the product'}"
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ class SiteView:
         products: Queries, keys and values; None where the products are not seen.
         head_size: Elements of a query in a head; None where it is not known.
         factor_behind: Whether something multiplies the scores behind their product.
+        between: Types of floats from the first product to the second, joined by "and"; None where they are not seen.
         unseen: Why the products are not seen.
     """
 
@@ -80,6 +86,7 @@ class SiteView:
     products: Mapping[str, Operand] | None
     head_size: int | None
     factor_behind: bool
+    between: str | None
     unseen: str
 
 
@@ -109,6 +116,7 @@ def _view(found: Finding, facts: Facts) -> SiteView:
         products=products,
         head_size=size,
         factor_behind=region is not None and any(is_op(node, "Mul", "Div") for node in region.elementwise[1:]),
+        between=None if region is None or first is None else _between(region, first, facts),
         unseen=unseen,
     )
 
@@ -135,6 +143,16 @@ def _operand(value: ir.Value | None, facts: Facts) -> Operand:
     return Operand(None, (), False)
 
 
+def _between(region: Region, first: ir.Node, facts: Facts) -> str:
+    values = [
+        *first.inputs,
+        *(node.outputs[0] for node in region.elementwise if not is_op(node, "QuantizeLinear")),
+        region.call.outputs[0],
+    ]
+    kinds = dict.fromkeys(_name(facts.dtype(value)) for value in (*values, *region.second.inputs))
+    return " and ".join(kinds)
+
+
 def _scales(node: ir.Node) -> bool:
     factor = constant(node.inputs[1]) if is_op(node, "Mul", "Div") else None
     return factor is not None and factor.size == 1
@@ -143,6 +161,9 @@ def _scales(node: ir.Node) -> bool:
 def _encoding(weights: ir.Value, facts: Facts) -> FoundEncoding | None:
     """Return the codes of the weights, where all that read them read these."""
     behind = look_behind(weights, facts)
+    unnormalized = find_exponentials(behind.weights)
+    if unnormalized is not None:
+        return replace(_encoding_of(unnormalized, facts), normalized=False)
     readers = behind.weights.consumers()
     if behind.guard != "none" or not readers or not all(is_op(node, "QuantizeLinear") for node in readers):
         return None

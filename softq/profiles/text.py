@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import onnx
+import onnx_ir as ir
+
 from softq.formatting import table
 from softq.profiles.judging import Judgement, Ruling
+from softq.profiles.meeting import NEEDS_DATA, ProfileConversion
 from softq.profiles.schema import Profile
 from softq.visible import lines
 from softq.wording import softmaxes
@@ -20,13 +24,13 @@ def judgements_to_text(judged: Sequence[Judgement], profile: Profile) -> str:
     """Return what `softq inspect --for` prints: a line per site, and below those that are not taken as they are why."""
     if not judged:
         return "no softmax\n"
-    rows = [(one.site, one.operator, one.role, one.taken) for one in judged]
+    rows = [(one.site, one.operator, one.role, _taken(one)) for one in judged]
     text = table(("site", "operator", "role", "taken"), rows)
     groups: dict[tuple[str, tuple[Ruling, ...]], list[str]] = {}
     for one in judged:
         why = tuple(ruling for ruling in one.rulings if ruling.state != "met")
         if why:
-            groups.setdefault((one.taken, why), []).append(one.site)
+            groups.setdefault((_taken(one), why), []).append(one.site)
     for (taken, why), sites in groups.items():
         text += lines(["", f"{', '.join(sites)}: {'not taken' if taken == 'no' else taken}"])
         for ruling in why:
@@ -40,14 +44,22 @@ def judgements_to_text(judged: Sequence[Judgement], profile: Profile) -> str:
     return text + lines(_closing(profile))
 
 
-def profile_conversion_to_text(judged: Sequence[Judgement], profile: Profile, out: str | None) -> str:
+def _taken(one: Judgement) -> str:
+    return f"{one.taken}, with data" if one.needs_data else one.taken
+
+
+def profile_conversion_to_text(
+    found: ProfileConversion[onnx.ModelProto] | ProfileConversion[ir.Model], profile: Profile, out: str | None
+) -> str:
     """Return what `softq convert --for` prints."""
     got = {"as it is": "as it is taken", "after convert": "converted", "no": "as it was: not taken"}
-    rows = [(one.site, got[one.taken], "; ".join(_reasons(one))) for one in judged]
-    converted = sum(one.taken == "after convert" for one in judged)
+    got |= dict.fromkeys((one.site for one in found.waiting), "as it was: needs data")
+    rows = [(one.site, got.get(one.site, got[one.taken]), "; ".join(_reasons(one))) for one in found.sites]
     end = "nothing written (dry run)" if out is None else f"wrote {out}"
     text = table(("site", "is", "for the rules on"), rows) if rows else ""
-    closing = f"converted {converted} of {softmaxes(len(judged))} for {profile.name}; {end}"
+    if found.waiting:
+        text += lines([f"needs data: {NEEDS_DATA}"])
+    closing = f"converted {len(found.converted)} of {softmaxes(len(found.sites))} for {profile.name}; {end}"
     return text + lines([closing, f"{FROM_DOCUMENTS}."])
 
 

@@ -1,16 +1,17 @@
-"""Writing into a model what a profile's rules ask for: operators opened, rows on the last axis, codes of the weights.
+"""Writing into a model what a profile's rules ask for: operators opened, rows on the last axis, types, codes.
 
 What the softmax computes stays: an operator is opened into the Softmax and the products that it is made of, a softmax
-over another axis gets a Transpose on either side, and queries are multiplied instead of scores. The weights become
-codes and numbers again right behind the softmax, by QuantizeLinear and DequantizeLinear with fixed numbers; what was
-there stays behind these.
+over another axis gets a Transpose on either side, queries are multiplied instead of scores, and the mean key goes from
+the keys whose codes are written. Operands, scores and weights become codes and numbers again by QuantizeLinear and
+DequantizeLinear; what was there of weights stays behind these.
 """
 
 from __future__ import annotations
 
 import glob
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -18,14 +19,21 @@ import onnx_ir as ir
 from softq.errors import UsageError
 from softq.forms.matching.guards import ISNAN_WHERE, look_behind
 from softq.graph.edits import take_over
-from softq.graph.queries import constant, graph_of, is_op, producer
+from softq.graph.queries import graph_of, is_op
 from softq.graph.rewriter import Rewriter
 from softq.graph.view import ModelView
 from softq.passes import PASSES
 from softq.passes.locate import locate
 from softq.passes.normalize import Normalize
-from softq.profiles.checks import Encoding, Output
+from softq.passes.rewriting.attention_regions import NotFusedError, Region, find_products
+from softq.passes.rewriting.tensor_codes import Codes
+from softq.passes.smooth_keys import smooth
+from softq.profiles.checks import Between, Check, Dtype, Encoding, Output, Pattern, Products
+from softq.profiles.exponentials import write_exponentials
 from softq.profiles.factors import move_factor
+from softq.profiles.narrowing import NARROW, narrow
+from softq.profiles.operands import bring_codes_close, code, operands_without_codes
+from softq.profiles.ranges import Ranges, Wanted
 from softq.profiles.reading import FoundEncoding, SiteView, read_sites
 from softq.profiles.schema import Rule
 from softq.site import META_KEY, Site
@@ -36,11 +44,15 @@ _MARK = "softq.profiles.site"
 _OPSETS = {"uint8": 10, "int8": 10, "uint16": 21, "int16": 21, "float8e4m3fn": 19}
 """The version of the default domain from which on QuantizeLinear gives such codes."""
 
+_NEVER = 1 << 16
+
 _NARROW_SCALES = 19
 """The version of the default domain from which on QuantizeLinear takes float16 with a scale of float16."""
 
 
 _FOLDING = ("infer-shapes", "drop-no-ops", "fold-shapes", "fold-constants", "drop-unused")
+
+C = TypeVar("C", bound=Check)
 
 
 @dataclass(frozen=True)
@@ -49,13 +61,17 @@ class Need:
 
     Attributes:
         opens: Whether it is opened, and brought to the last axis.
-        moves_factor: Whether what multiplies scores is to multiply queries.
-        rules: The rules on softmaxes, of which one may say which codes the weights become.
+        rules: The rules that hold for it; what they ask for and it has not is written.
     """
 
     opens: bool
-    moves_factor: bool
     rules: tuple[Rule, ...]
+
+    def unmet(self, view: SiteView, kind: type[C]) -> Iterator[C]:
+        """Yield the checks of a kind that a site does not meet."""
+        for rule in self.rules:
+            if isinstance(rule.check, kind) and rule.check.ask(view).met is False:
+                yield rule.check
 
 
 def mark(model: ir.Model) -> None:
@@ -69,25 +85,119 @@ def find_marked(model: ir.Model, views: Sequence[SiteView]) -> dict[str, SiteVie
     return {str(view.node.meta[_MARK]): view for view in views if _MARK in view.node.meta}
 
 
-def write(model: ir.Model, needs: Mapping[str, Need]) -> bool:
+def write(model: ir.Model, needs: Mapping[str, Need], ranges: Ranges, *, computes: bool) -> bool:
     """Write what sites need, and return whether anything was written; sites that cannot be opened stay.
 
     Args:
         model: The model, with marks.
         needs: What to write, by the id that a site had when it was marked.
+        ranges: Gives the ranges of the tensors that become codes.
+        computes: Whether scales that a rule lets the model compute are to be computed.
     """
-    opened = _open(model, [key for key, need in needs.items() if need.opens])
-    coded = moved = False
+    modified = _open(model, [key for key, need in needs.items() if need.opens])
+    wanted: list[Wanted] = []
+    for act in (_move_factor, _smooth, _narrow, _bring_close):
+        modified |= _everywhere(model, needs, act)
+
+    def want(rewriter: Rewriter, key: str, view: SiteView, need: Need) -> None:
+        wanted.extend(_wanted(rewriter, key, view, need, computes))
+
+    _everywhere(model, needs, want)
+    known = ranges(model, wanted) if wanted else {}
+
+    def code_operands(rewriter: Rewriter, key: str, view: SiteView, need: Need) -> None:
+        for rule in need.unmet(view, Products):
+            for _, node, position in operands_without_codes(view, _region(view), rule):
+                dtype = _choose(rewriter, node, rule.codes)
+                if dtype is not None:
+                    code(rewriter, node, position, dtype, known, scores=False)
+
+    def code_scores(rewriter: Rewriter, key: str, view: SiteView, need: Need) -> None:
+        for rule in need.unmet(view, Dtype):
+            dtype = _choose(rewriter, view.node, rule.codes)
+            if dtype is not None and _gets_codes(rewriter, view, rule):
+                code(rewriter, view.node, 0, dtype, known, scores=True)
+
+    for act in (code_operands, code_scores, _code_weights):
+        modified |= _everywhere(model, needs, act)
+    return modified
+
+
+Act = Callable[[Rewriter, str, SiteView, Need], None]
+
+
+def _everywhere(model: ir.Model, needs: Mapping[str, Need], act: Act) -> bool:
+    """Do something at each softmax that needs it, and return whether the model was changed."""
     rewriter = Rewriter(model)
     for key, view in find_marked(model, read_sites(model)).items():
-        need = needs.get(key)
-        encoding = None if need is None else _missing(view, need)
-        if need is not None and need.moves_factor and is_op(view.node, "Softmax"):
-            moved |= move_factor(rewriter, view.node)
-        if encoding is not None and _can_code(view, encoding, rewriter):
-            _code(rewriter, view.node, encoding)
-            coded = True
-    return opened or coded or moved
+        if key in needs and is_op(view.node, "Softmax"):
+            act(rewriter, key, view, needs[key])
+    return rewriter.modified
+
+
+def _region(view: SiteView) -> Region:
+    return find_products(view.node, coded=True)
+
+
+def _type(name: str) -> ir.DataType:
+    return ir.DataType[name.upper()]
+
+
+def _opset(rewriter: Rewriter, node: ir.Node) -> int:
+    return rewriter.facts.view.container_of(node).opset
+
+
+def _choose(rewriter: Rewriter, node: ir.Node, names: Sequence[str]) -> ir.DataType | None:
+    """Return the first type of codes that QuantizeLinear gives in the version of the model; None if there is none."""
+    opset = _opset(rewriter, node)
+    return next((_type(name) for name in names if opset >= _OPSETS.get(name, _NEVER)), None)
+
+
+def _move_factor(rewriter: Rewriter, key: str, view: SiteView, need: Need) -> None:
+    if next(need.unmet(view, Pattern), None) is not None:
+        move_factor(rewriter, view.node)
+
+
+def _narrow(rewriter: Rewriter, key: str, view: SiteView, need: Need) -> None:
+    rules = [rule for rule in need.unmet(view, Between) if NARROW.name.lower() in rule.floats]
+    if rules and _opset(rewriter, view.node) >= _NARROW_SCALES:
+        narrow(rewriter, _region(view))
+
+
+def _bring_close(rewriter: Rewriter, key: str, view: SiteView, need: Need) -> None:
+    for rule in need.unmet(view, Products):
+        region = _region(view)
+        assert region.first is not None, "its products are seen"
+        for node, position in ((region.first, 0), (region.first, 1), (region.second, 1)) if rule.direct else ():
+            bring_codes_close(rewriter, node, position)
+
+
+def _smooth(rewriter: Rewriter, key: str, view: SiteView, need: Need) -> None:
+    for rule in need.unmet(view, Products):
+        missing = {name for name, _, _ in operands_without_codes(view, _region(view), rule)}
+        if rule.smooth and "keys" in missing:
+            smooth(rewriter, _region(view))
+
+
+def _wanted(rewriter: Rewriter, key: str, view: SiteView, need: Need, computes: bool) -> Iterator[Wanted]:
+    for rule in need.unmet(view, Products):
+        if not (computes and rule.computed):
+            for _, node, position in operands_without_codes(view, _region(view), rule):
+                yield Wanted(key, _name_of(node.inputs[position]))
+    for rule in need.unmet(view, Dtype):
+        if _gets_codes(rewriter, view, rule):
+            yield Wanted(key, _name_of(view.node.inputs[0]), scores=True)
+
+
+def _name_of(value: ir.Value | None) -> str:
+    assert value is not None and value.name, "operands have names"  # noqa: PT018
+    return value.name
+
+
+def _gets_codes(rewriter: Rewriter, view: SiteView, rule: Dtype) -> bool:
+    """Say whether scores that have no codes get some: a softmax of floats that a rule wants on integers."""
+    kinds = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+    return view.codes is None and bool(rule.codes) and rewriter.facts.dtype(view.node.inputs[0]) in kinds
 
 
 def _open(model: ir.Model, ids: Sequence[str]) -> bool:
@@ -121,29 +231,30 @@ def _move_codes(model: ir.Model) -> None:
     """Move the elements of codes, where those of the numbers that are made of them are moved in front of a softmax."""
     rewriter = Rewriter(model)
     for node in [node for node in rewriter.facts.view.nodes if is_op(node, "Softmax") and _MARK in node.meta]:
-        move = producer(node.inputs[0], "Transpose")
-        decode = None if move is None else producer(move.inputs[0], "DequantizeLinear")
-        scale = None if decode is None else constant(decode.inputs[1])
-        if move is None or decode is None or scale is None or scale.size != 1:
-            continue
-        codes, moved = decode.inputs[0], move.outputs[0]
-        assert codes is not None, "it is what is decoded"
-        name, order = moved.name or "scores", move.attributes["perm"].as_ints()
-        dtype, shape = rewriter.facts.dtype(codes), rewriter.facts.shape(moved)
-        turned = rewriter.add(node, "Transpose", [codes], f"{name}.codes", dtype, shape, perm=order)
-        others = [value for value in decode.inputs[1:] if value is not None]
-        number = rewriter.add(node, "DequantizeLinear", [turned, *others], f"{name}.decoded", moved.dtype, shape)
-        node.replace_input_with(0, number)
+        bring_codes_close(rewriter, node, 0)
+
+
+def _code_weights(rewriter: Rewriter, key: str, view: SiteView, need: Need) -> None:
+    encoding = _missing(view, need)
+    if encoding is None or not _can_code(view, encoding, rewriter):
+        return
+    if encoding.normalized:
+        _code(rewriter, view.node, encoding)
+        return
+    written = encoding.to_write()
+    assert written is not None and written.scale is not None, "only such are chosen"  # noqa: PT018
+    try:
+        write_exponentials(rewriter, _region(view), Codes(_type(written.dtype), 0), written.scale)
+    except NotFusedError:
+        return
 
 
 def _missing(view: SiteView, need: Need) -> Encoding | None:
     """Return the codes that a rule asks the weights to become; None where none are missing."""
-    for rule in need.rules:
-        check = rule.check
-        if isinstance(check, Output) and check.ask(view).met is False:
-            fitting = [one for one in check.fitting(view) if one.to_write() is not None]
-            like = [one for one in fitting if view.output is not None and one.dtype == view.output.dtype]
-            return next(iter((*like, *fitting)), None)
+    for check in need.unmet(view, Output):
+        fitting = [one for one in check.fitting(view) if one.to_write() is not None]
+        like = [one for one in fitting if view.output is not None and one.dtype == view.output.dtype]
+        return next(iter((*like, *fitting)), None)
     return None
 
 
@@ -152,7 +263,7 @@ def _can_code(view: SiteView, encoding: Encoding, rewriter: Rewriter) -> bool:
         return False
     opset = rewriter.facts.view.container_of(view.node).opset
     dtype = rewriter.facts.dtype(view.node.outputs[0])
-    if dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16) or opset < _OPSETS.get(encoding.dtype, 99):
+    if dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16) or opset < _OPSETS.get(encoding.dtype, _NEVER):
         return False
     if dtype is ir.DataType.FLOAT16 and opset < _NARROW_SCALES:
         return False

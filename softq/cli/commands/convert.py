@@ -31,7 +31,7 @@ from softq.cli.printing import print_json, print_notes, print_text, progress
 @click.option(
     "--calibration",
     metavar="DATA",
-    help="Data for fitted options (.npz, a folder, file.py:function or module:function).",
+    help="Data for fitted options, with --for for ranges (.npz, a folder, file.py:function or module:function).",
 )
 @options.sampling
 @options.SITES
@@ -83,8 +83,8 @@ def convert(
     if not dry_run:
         check_output(out, source=model)
     if profile is not None:
-        asked = {"bits": bits, "set": settings, "plan": plan, "save_plan": save_plan, "calibration": calibration}
-        _convert_for(model, out, profile, dry_run, as_json, asked | given)
+        asked = {"bits": bits, "set": settings, "plan": plan, "save_plan": save_plan}
+        _convert_for(model, out, profile, calibration, dry_run, as_json, asked | given)
         return
     chosen = parse_settings(settings, bits)
     with progress() as step:
@@ -104,7 +104,9 @@ def convert(
         print_text(conversion_to_text(result.sites, result.plan, None if dry_run else out))
 
 
-def _convert_for(model: str, out: str, name: str, dry_run: bool, as_json: bool, given: Mapping[str, Any]) -> None:
+def _convert_for(
+    model: str, out: str, name: str, calibration: str | None, dry_run: bool, as_json: bool, given: Mapping[str, Any]
+) -> None:
     from softq.calibration import Sampling
     from softq.modelfile import save
     from softq.profiles import convert_for, load_profile
@@ -112,12 +114,17 @@ def _convert_for(model: str, out: str, name: str, dry_run: bool, as_json: bool, 
 
     profile = load_profile(name)
     rows = None if given["sampling"] == Sampling() else given["sampling"]
-    asked = options.alone_with_profile({**given, "sampling": rows}, "input_shapes", "require")
-    result = convert_for(model, profile, require=asked["require"], input_shapes=asked["input_shapes"])
-    if not dry_run:
-        save(result.model, out, source=model)
+    asked = options.alone_with_profile({**given, "sampling": rows}, "input_shapes", "require", "batch")
+    wanted = {name: asked[name] for name in ("input_shapes", "require", "batch")}
+    with progress() as step:
+        result = convert_for(model, profile, calibration=calibration, progress=step, **wanted)
+        if not dry_run:
+            save(result.model, out, source=model)
     written = None if dry_run else out
     if as_json:
-        print_json(describe_judgements(result.sites, profile) | {"model": model, "output": written})
+        converted = [one.site for one in result.converted]
+        print_json(
+            describe_judgements(result.sites, profile) | {"model": model, "output": written, "converted": converted}
+        )
     else:
-        print_text(profile_conversion_to_text(result.sites, profile, written))
+        print_text(profile_conversion_to_text(result, profile, written))

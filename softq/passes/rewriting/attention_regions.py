@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from softq.graph.facts import Facts
-from softq.graph.queries import SAME_VALUES, constant_tensor, is_op, is_small, node_label, operator_label
+from softq.graph.queries import SAME_VALUES, constant_tensor, is_op, is_small, node_label, operator_label, producer
 from softq.passes.rewriting.repeated_heads import Repeat, find_repeat
 
 ELEMENTWISE = SAME_VALUES | {"Add", "Clip", "Div", "Max", "Min", "Mul", "Neg", "Sub", "Tanh", "Where"}
 """What may stand between a product and the softmax, or between the softmax and its product with V."""
 
 _BETWEEN = ELEMENTWISE | {"IsNaN"}
-_CODED = _BETWEEN | {"QuantizeLinear", "DequantizeLinear", "ReduceSum"}
+_CODES = frozenset({"QuantizeLinear", "DequantizeLinear"})
+_CODED = _BETWEEN | _CODES | {"ReduceMax", "ReduceSum"}
 """What may read weights, as they are or as codes."""
 
 
@@ -90,7 +91,7 @@ def find_products(call: ir.Node, *, coded: bool = False) -> Region:
 
     Args:
         call: The softmax, or the call of a row function.
-        coded: Whether weights may go through QuantizeLinear and DequantizeLinear.
+        coded: Whether scores and weights may go through QuantizeLinear and DequantizeLinear.
 
     Raises:
         NotFusedError: its weights are read by something else than one product.
@@ -100,7 +101,7 @@ def find_products(call: ir.Node, *, coded: bool = False) -> Region:
     region.nodes = dict.fromkeys((call, *between, second))
     _finish(region)
     scores = call.inputs[0]
-    above = None if scores is None else _above(scores, region)
+    above = None if scores is None else _above(scores, region, ELEMENTWISE | _CODES if coded else ELEMENTWISE)
     if above is not None:
         region.first, *_ = above
         region.elementwise = above
@@ -121,6 +122,8 @@ def _product_with_v(weights: ir.Value, passed: frozenset[str]) -> tuple[ir.Node,
                 raise NotFusedError(f"its weights are read in a body of {node_label(user)}")
             if is_op(user, "MatMul") and user.inputs[0] is value and user.inputs[1] is not value:
                 products[user] = None
+            elif _divides_product(user, value):
+                continue
             elif is_op(user, *passed) and user not in between:
                 between[user] = None
                 pending += user.outputs
@@ -129,6 +132,11 @@ def _product_with_v(weights: ir.Value, passed: frozenset[str]) -> tuple[ir.Node,
     if len(products) != 1:
         raise NotFusedError(f"its weights are read by {len(products)} products with values; one is needed")
     return next(iter(products)), list(between)
+
+
+def _divides_product(node: ir.Node, value: ir.Value) -> bool:
+    """Say whether a node divides a product by a value: the sum of coded weights, which stands behind their product."""
+    return is_op(node, "Div") and node.inputs[1] is value and producer(node.inputs[0], "MatMul") is not None
 
 
 def _finish(region: Region) -> None:
@@ -163,17 +171,17 @@ def _zeroes(where: ir.Node, value: ir.Value) -> bool:
     return len(others) == 1 and others[0] is not None and is_small(others[0])
 
 
-def _above(value: ir.Value, region: Region) -> list[ir.Node] | None:
-    """Return the product that a value comes from by elementwise operators alone, and these; None if there is none."""
+def _above(value: ir.Value, region: Region, passed: frozenset[str]) -> list[ir.Node] | None:
+    """Return the product that a value comes from by such operators alone, and these; None if there is none."""
     node = value.producer()
     if node is None or node.graph is not region.call.graph or value.is_graph_output() or len(value.uses()) != 1:
         return None
     if is_op(node, "MatMul"):
         return [node]
-    if not is_op(node, *ELEMENTWISE):
+    if not is_op(node, *passed):
         return None
     for source in node.inputs:
-        found = None if source is None else _above(source, region)
+        found = None if source is None else _above(source, region, passed)
         if found is not None:
             return [*found, node]
     return None

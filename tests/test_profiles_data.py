@@ -1,0 +1,213 @@
+"""Conversions for a profile that write codes of operands and scores: with ranges of data, and what is so without."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+
+from softq.cli import main
+from softq.errors import InputError, RefusalError
+from softq.profiles import convert_for, judge, load_profile
+from tests.profile_cases import FLOATS, Arrays, attention, feed_of, run
+
+TOLERANCES = {
+    # Of the weights: half a step of 1/256, and scores of 8 bits over 12 + 7: e^(19 / 255 / 2) - 1 of a weight.
+    "cmsis-nn": 0.04,
+    "ethos-u": 0.04,
+    "vitis-ai": 0.04,
+    # Of the output's norm: a score is off by sqrt(2 * 16) * (3.5 / 127) / sqrt(12) / 4, and 8-bit weights and values.
+    "onnxruntime-cpu": 0.02,
+    "openvino": 0.02,
+    # Codes of 16 bits.
+    "qnn-htp": 0.001,
+    # 1/127 is a coarse step for 16 weights of about 1/16: half of it is a fifteenth of one.
+    "tensorrt-int8": 0.05,
+    # 3 bits behind the point: each operand is off by 1/32 of itself on average.
+    "tensorrt-fp8": 0.08,
+}
+
+
+def distance(got: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.linalg.norm(got.astype(np.float64) - expected) / np.linalg.norm(expected.astype(np.float64)))
+
+
+@pytest.mark.parametrize("name", sorted(FLOATS))
+def test_floats_become_codes_with_the_ranges_of_data(name: str) -> None:
+    model, profile = FLOATS[name], load_profile(name)
+    feed = feed_of(model)
+    judged = judge(model, profile)
+    assert [one.taken for one in judged] == ["after convert"]
+    computed = name == "onnxruntime-cpu"
+    assert [one.needs_data for one in judged] == [not computed]
+    converted = convert_for(model, profile, calibration=[feed])
+    onnx.checker.check_model(converted.model, full_check=True)
+    assert [one.taken for one in judge(converted.model, profile)] == ["as it is"]
+    assert len(converted.converted) == 1
+    assert 0 < distance(run(converted.model, feed), run(model, feed)) < TOLERANCES[name]
+    # Once more there is nothing to do.
+    assert convert_for(converted.model, profile, calibration=[feed]).model == converted.model
+
+
+@pytest.mark.parametrize("name", sorted(FLOATS))
+def test_without_data_a_model_stays_unless_scales_can_be_computed(name: str) -> None:
+    model, profile = FLOATS[name], load_profile(name)
+    converted = convert_for(model, profile)
+    if name == "onnxruntime-cpu":
+        assert not converted.waiting
+        feed = feed_of(model)
+        assert 0 < distance(run(converted.model, feed), run(model, feed)) < TOLERANCES[name]
+        return
+    assert (len(converted.waiting), converted.converted) == (1, ())
+    assert [node.op_type for node in converted.model.graph.node] == [node.op_type for node in model.graph.node]
+    with pytest.raises(RefusalError, match="give --calibration DATA"):
+        convert_for(model, profile, require=True)
+
+
+def test_the_mean_key_goes_before_keys_are_coded() -> None:
+    """Keys of mean 30 and deviation 1: with it in them 8 bits are steps of 0.27, without it of 0.03."""
+    model, profile = attention(None, None, factor=True), load_profile("openvino")
+    feed = feed_of(model)
+    feed["k"] = np.add(feed["k"], np.float32(30), dtype=np.float32)
+    converted = convert_for(model, profile, calibration=[feed]).model
+    assert [node.op_type for node in converted.graph.node].count("ReduceMean") == 1
+    assert distance(run(converted, feed), run(model, feed)) < 0.02
+    without = onnx.ModelProto()
+    without.CopyFrom(converted)
+    smooth = next(node for node in without.graph.node if node.op_type == "Sub")
+    mean = next(node for node in without.graph.node if node.op_type == "ReduceMean")
+    # With zeros in the place of the mean, and its range, the same codes are coarse.
+    coded = next(
+        node for node in without.graph.node if node.op_type == "QuantizeLinear" and smooth.output[0] in node.input
+    )
+    scale = next(node for node in without.graph.node if coded.input[1] in node.output).attribute[0].t
+    scale.CopyFrom(onnx.numpy_helper.from_array(np.array(34 / 127, np.float32)))
+    smooth.op_type = "Identity"
+    del smooth.input[1:]
+    without.graph.node.remove(mean)
+    assert distance(run(without, feed), run(model, feed)) > 0.05
+
+
+def test_a_softmax_between_codes_is_of_float16_where_that_is_asked_for() -> None:
+    model, profile = attention(None, None, factor=True), load_profile("tensorrt-int8")
+    converted = convert_for(model, profile, calibration=[feed_of(model)]).model
+    known = onnx.shape_inference.infer_shapes(converted, strict_mode=True).graph
+    types = {value.name: value.type.tensor_type.elem_type for value in (*known.value_info, *known.output)}
+    softmax = next(node for node in converted.graph.node if node.op_type == "Softmax")
+    products = [node for node in converted.graph.node if node.op_type == "MatMul"]
+    between = [
+        softmax.input[0],
+        softmax.output[0],
+        *(name for node in products for name in (*node.input, *node.output)),
+    ]
+    assert {types[name] for name in between} == {onnx.TensorProto.FLOAT16}
+    assert converted.graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    casts = [node.attribute[0].i for node in converted.graph.node if node.op_type == "Cast"]
+    assert casts == [onnx.TensorProto.FLOAT16] * 3 + [onnx.TensorProto.FLOAT]
+
+
+def masked(low: float) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f"""
+    <ir_version: 10, opset_import: ["" : 21]>
+    masked (float[1, 2, 16, 16] q, float[1, 2, 16, 16] k, float[1, 2, 16, 16] v, bool[1, 1, 16, 16] hidden)
+        => (float[1, 2, 16, 16] out)
+    <float low = {{{low}}}, float number = {{0.25}}, float none = {{0.0}}>
+    {{
+        s = MatMul(q, k)
+        t = Mul(s, number)
+        mask = Where(hidden, low, none)
+        x = Add(t, mask)
+        p = Softmax(x)
+        out = MatMul(p, v)
+    }}
+    """)
+
+
+@pytest.mark.parametrize("name", ["onnxruntime-cpu", "openvino", "qnn-htp", "tensorrt-int8", "tensorrt-fp8"])
+@pytest.mark.parametrize("low", [-10000.0, -3.4028234663852886e38])
+def test_masks_take_no_codes_from_scores(name: str, low: float) -> None:
+    model, profile = masked(low), load_profile(name)
+    hidden = np.triu(np.ones((16, 16), bool), 1)[None, None]
+    rng = np.random.default_rng(5)
+    q, k, v = rng.normal(size=(3, 1, 2, 16, 16)).astype(np.float32)
+    feed: Arrays = {"q": q, "k": k, "v": v, "hidden": hidden}
+    converted = convert_for(model, profile, calibration=[feed])
+    assert [one.taken for one in judge(converted.model, profile)] == ["as it is"]
+    got, expected = run(converted.model, feed), run(model, feed)
+    assert distance(got, expected) < max(TOLERANCES[name], 0.03)
+    # The first row sees one key alone: its value.
+    assert np.abs(got.astype(np.float64)[0, :, 0] - v[0, :, 0]).max() < (0.3 if name == "tensorrt-fp8" else 0.03)
+
+
+def test_codes_behind_a_transpose_are_brought_to_the_product() -> None:
+    model = onnx.parser.parse_model("""
+    <ir_version: 10, opset_import: ["" : 21]>
+    turned (float16[1, 2, 16, 16] q, float16[1, 2, 16, 16] k, float16[1, 2, 16, 16] v)
+        => (float16[1, 2, 16, 16] out)
+    {
+        step = Constant <value = float {0.0625}> ()
+        unit = Constant <value = float {0.002232142857142857}> ()
+        half = Cast <to = 10> (step)
+        u = Cast <to = 10> (unit)
+        qc = QuantizeLinear <output_dtype = 17> (q, half)
+        qd = DequantizeLinear(qc, half)
+        kc = QuantizeLinear <output_dtype = 17> (k, half)
+        kd = DequantizeLinear(kc, half)
+        kt = Transpose <perm = [0, 1, 3, 2]> (kd)
+        vc = QuantizeLinear <output_dtype = 17> (v, half)
+        vd = DequantizeLinear(vc, half)
+        s = MatMul(qd, kt)
+        p = Softmax(s)
+        w = Identity(p)
+        out = MatMul(w, vd)
+    }
+    """)
+    for node in list(model.graph.node):
+        if node.op_type == "Cast":
+            source = next(one for one in model.graph.node if one.output[0] == node.input[0])
+            array = onnx.numpy_helper.to_array(source.attribute[0].t).astype(np.float16)
+            source.attribute[0].t.CopyFrom(onnx.numpy_helper.from_array(array))
+            source.output[0] = node.output[0]
+            model.graph.node.remove(node)
+    profile = load_profile("tensorrt-fp8")
+    before = {one.subject: one.state for one in judge(model, profile)[0].rulings}
+    assert before["products"] == "after convert"
+    converted = convert_for(model, profile).model
+    turn = next(node for node in converted.graph.node if node.op_type == "Transpose")
+    assert turn.input[0] == "kc"
+    assert [one.taken for one in judge(converted, profile)] == ["as it is"]
+
+
+def test_ranges_that_data_do_not_give_are_one_line(tmp_path: Path) -> None:
+    model, profile = attention(None, None, factor=True), load_profile("openvino")
+    feed = feed_of(model)
+    feed["v"] = np.full_like(feed["v"], np.inf)
+    with pytest.raises(InputError, match=r"make v.* infinite"):
+        convert_for(model, profile, calibration=[feed])
+    with pytest.raises(InputError):
+        convert_for(model, profile, calibration=str(tmp_path / "absent.npz"))
+
+
+def test_convert_for_takes_data_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = attention(None, None, factor=True)
+    onnx.save(model, "model.onnx")
+    np.savez("data.npz", allow_pickle=False, **feed_of(model))
+    softq = CliRunner().invoke
+    text = softq(main, ["inspect", "model.onnx", "--for", "openvino"]).stdout
+    assert "after convert, with data" in text
+    text = softq(main, ["convert", "model.onnx", "out.onnx", "--for", "openvino"]).stdout
+    assert text.count("--calibration DATA") == 1
+    assert "converted 0 of 1 softmax for openvino" in text
+    done = softq(main, ["convert", "model.onnx", "out.onnx", "--for", "openvino", "--calibration", "data.npz"])
+    assert done.exit_code == 0, done.output
+    assert "converted 1 of 1 softmax for openvino; wrote out.onnx" in done.stdout
+    assert "1 taken as is" in softq(main, ["inspect", "out.onnx", "--for", "openvino"]).stdout
+    done = softq(main, ["convert", "model.onnx", "dry.onnx", "--for", "openvino", "--json", "--dry-run"])
+    assert json.loads(done.stdout)["converted"] == []
+    done = softq(main, ["convert", "model.onnx", "dry.onnx", "--for", "openvino", "--calibration", "none.npz"])
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
