@@ -230,7 +230,7 @@ def test_workers_that_do_not_fit_are_left_out(
         ])  # fmt: skip
         return result.exit_code, result.stderr + "\n".join(caplog.messages)
 
-    images = ["--data", str(IMAGES), "--limit", "8"]
+    images = ["--data", str(IMAGES), "--samples", "8"]
     with cluster.workers(1, **other):
         code, said = sweep(*images)
         assert code == 2

@@ -27,7 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     shutil.copy(VIT / "mnist_vit.onnx", "model.onnx")
     with np.load(VIT / "data.npz") as arrays:
-        np.savez("data.npz", **{name: arrays[name][:64] for name in arrays.files})  # pyright: ignore
+        np.savez("data.npz", **{name: arrays[name][:128] for name in arrays.files})  # pyright: ignore
     return tmp_path
 
 
@@ -110,7 +110,7 @@ def test_lists_tables_and_flags(here: Path) -> None:
         'model = "model.onnx"\ndata = "data.npz"\nmetric = "top1-accuracy"\n[sweep]\nout = "s"\nbits = [2, 3]\n'
         'methods = ["deferred-log", "exact"]\n[sweep.set.deferred-log]\nr = 0.5\n'
     )
-    assert softq("sweep", "--config", "s.toml", "--limit", "4").exit_code == 0
+    assert softq("sweep", "--config", "s.toml", "--samples", "4").exit_code == 0
     settings = [json.loads(line)["setting"] for line in Path("s/outcomes.jsonl").read_text().splitlines()]
     assert [(one["method"], one["options"]) for one in settings] == [
         ("deferred-log", {"bits": 2, "r": 0.5}), ("deferred-log", {"bits": 3, "r": 0.5}), ("exact", {})

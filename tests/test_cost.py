@@ -134,7 +134,7 @@ def test_amounts_have_the_same_names_for_every_method() -> None:
 @pytest.mark.parametrize("name", ["LUT4", "BRAM"])
 def test_a_plan_saves_a_cost_instead_of_bits(tmp_path: Path, name: str) -> None:
     """Where everything keeps the budget, it has the least of it there is; methods without it are left out."""
-    out, line = tmp_path / "plan.json", ["plan", str(VIT), "--data", str(IMAGES), "--metric", "kl", "--limit", "16"]
+    out, line = tmp_path / "plan.json", ["plan", str(VIT), "--data", str(IMAGES), "--metric", "kl", "--samples", "16"]
     line += ["--methods", "deferred-log,uniform", "--bits", "3,4,8", "--max-drop", "1000", "--out", str(out)]
     done = CliRunner().invoke(main, [*line, "--cost", f"verilog,step=0.06:{name}", "--json"])
     assert done.exit_code == 0, done.output

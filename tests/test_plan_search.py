@@ -96,7 +96,7 @@ def test_a_budget_of_perplexity_is_the_same_in_its_unit_and_as_a_share(drop: str
 def test_a_plan_holds_on_data_that_the_search_did_not_see(tmp_path: Path) -> None:
     out = tmp_path / "plan.json"
     arguments = ["plan", str(LM), "--data", str(TEXT), "--metric", "perplexity", "--max-drop", "0.5%",
-                 "--out", str(out), "--methods", "deferred-log,uniform", "--limit", "32",
+                 "--out", str(out), "--methods", "deferred-log,uniform", "--samples", "32",
                  "--bits", "2-8", "--threads", "1", "--json"]  # fmt: skip
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
@@ -125,7 +125,7 @@ def test_a_plan_holds_on_data_that_the_search_did_not_see(tmp_path: Path) -> Non
 
 def test_an_impossible_budget(tmp_path: Path) -> None:
     out = tmp_path / "plan.json"
-    arguments = ["plan", str(VIT), "--data", str(IMAGES), "--metric", "kl", "--max-drop", "0", "--limit", "16",
+    arguments = ["plan", str(VIT), "--data", str(IMAGES), "--metric", "kl", "--max-drop", "0", "--samples", "16",
                  "--methods", "deferred-log", "--bits", "4-5", "--out", str(out)]  # fmt: skip
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 1, result.output
@@ -287,8 +287,8 @@ def test_a_sweep_says_which_settings_a_search_starts_from(tmp_path: Path) -> Non
     [
         (["--max-drop", "-1"], "max-drop is '-1'"),
         (["--methods", "exact"], "none has a width"),
-        (["--limit", "1"], "cannot be split into two halves"),
-        (["--verify", str(IMAGES), "--limit", "2000"], "a plan is verified on other data"),
+        (["--samples", "1"], "cannot be split into two halves"),
+        (["--verify", str(IMAGES), "--samples", "2000"], "a plan is verified on other data"),
         (["--out", "/nowhere/at/all"], "does not exist"),
         (["--out", str(IMAGES)], "inputs are never written"),
         (["--out", "."], "--out . is a folder"),
@@ -296,7 +296,7 @@ def test_a_sweep_says_which_settings_a_search_starts_from(tmp_path: Path) -> Non
 )
 def test_bad_usage_is_one_line(tmp_path: Path, more: list[str], message: str) -> None:
     arguments = ["plan", str(VIT), "--data", str(IMAGES), "--metric", "top1-accuracy", "--max-drop", "1%",
-                 "--limit", "8", "--out", str(tmp_path / "plan.json")]  # fmt: skip
+                 "--samples", "8", "--out", str(tmp_path / "plan.json")]  # fmt: skip
     result = CliRunner().invoke(main, [*arguments, *more])
     assert result.exit_code == 2, result.output
     assert message in result.stderr

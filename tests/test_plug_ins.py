@@ -77,7 +77,7 @@ def test_a_plan_is_followed_with_the_file(method: Path, tmp_path: Path, monkeypa
 
 def test_a_sweep_goes_on_only_with_the_same_file(method: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "swept"
-    command = ["sweep", VIT, "--data", IMAGES, "--metric", "top1-accuracy", "--limit", 8, "--bits", 3, "--out", out,
+    command = ["sweep", VIT, "--data", IMAGES, "--metric", "top1-accuracy", "--samples", 8, "--bits", 3, "--out", out,
                "--methods", f"exact,{method}"]  # fmt: skip
     assert run(*command, "--set", "my-ramp.width=2").exit_code == 0
     settings = [json.loads(line)["setting"] for line in (out / "outcomes.jsonl").read_text().splitlines()]

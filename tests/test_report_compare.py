@@ -86,7 +86,7 @@ def test_a_budget_in_one_unit_is_none_for_two_metrics(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="have the metrics perplexity, top1-accuracy; give a share"):
         report(*folders, budget=0.01)
     assert not list(folders[0].glob("report.*"))
-    done = CliRunner().invoke(main, ["report", *map(str, folders), "--budget", "1%"])
+    done = CliRunner().invoke(main, ["report", *map(str, folders), "--max-drop", "1%"])
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
     assert lines[0].startswith("No setting")

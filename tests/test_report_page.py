@@ -217,7 +217,7 @@ def test_the_front_can_be_one_of_loss_and_another_number(tmp_path: Path) -> None
     sweep = folder(tmp_path, study(()), [*outcomes, untimed])
     done = CliRunner().invoke(main, ["report", str(sweep), "--front", "time_ratio"])
     assert done.exit_code == 0, done.output
-    assert done.output.startswith("Less time_ratio for more loss, and what may be lost decides (--budget): "
+    assert done.output.startswith("Less time_ratio for more loss, and what may be lost decides (--max-drop): "
                                   "log2 with 3 bits, time_ratio 1.25, loss +0.05")  # fmt: skip
     content = report(sweep, front="time_ratio", budget="0.05").content
     assert [content.settings[one].name for one in content.answer.front] == ["log2 with 3 bits", "uniform with 6 bits"]
@@ -325,7 +325,7 @@ def test_a_sweep_and_a_sensitivity_run_are_one_report(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     run = CliRunner().invoke
-    done = run(main, ["report", str(folder(tmp_path / "sweep", study(), many())), "--budget", "3%"])
+    done = run(main, ["report", str(folder(tmp_path / "sweep", study(), many())), "--max-drop", "3%"])
     assert done.exit_code == 0, done.output
     assert done.output.startswith("Use deferred-log with 3 bits: ")
     told = run(main, ["report", str(tmp_path / "sweep"), "--json"])

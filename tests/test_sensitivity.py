@@ -104,7 +104,7 @@ def test_each_site_alone(tmp_path: Path) -> None:
 
 def test_heads(tmp_path: Path) -> None:
     arguments = ["sensitivity", str(LM), "--data", str(TEXT), "--metric", "perplexity", "--methods", "deferred-log",
-                 "--bits", "3", "--limit", "2", "--out", str(tmp_path / "out"), "--granularity", "head"]  # fmt: skip
+                 "--bits", "3", "--samples", "2", "--out", str(tmp_path / "out"), "--granularity", "head"]  # fmt: skip
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
     outcomes = read(tmp_path / "out")[1]

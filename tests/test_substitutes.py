@@ -24,7 +24,7 @@ HOME = Path(__file__).parent.parent / "models/mnist_vit"
 VIT, IMAGES = str(HOME / "mnist_vit.onnx"), str(HOME / "data.npz")
 OTHER = "taylor"
 REFUSAL = f"is a softmax, and {OTHER} is another function, for models that were trained with it; --allow-substitute"
-MEASURE = ["--data", IMAGES, "--metric", "top1-accuracy", "--methods", OTHER, "--limit", "20", "--threads", "1"]
+MEASURE = ["--data", IMAGES, "--metric", "top1-accuracy", "--methods", OTHER, "--samples", "20", "--threads", "1"]
 
 
 def softq_cli(*arguments: str) -> tuple[int, str]:

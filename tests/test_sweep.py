@@ -148,7 +148,7 @@ def test_a_framework_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.M
 
 
 COMMAND = ["sweep", str(VIT), "--metric", "top1-accuracy", "--methods", "deferred-log,exact", "--bits", "2-6",
-           "--limit", "96", "--threads", "1"]  # fmt: skip
+           "--samples", "96", "--threads", "1"]  # fmt: skip
 
 
 def command(data: Path, out: Path, *more: str) -> list[str]:
@@ -209,7 +209,7 @@ def test_kill_and_resume_often(tmp_path: Path) -> None:
 
 def test_every_place_at_which_a_line_can_be_cut(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    small = ["--methods", "exact", "--bits", "4", "--limit", "4"]
+    small = ["--methods", "exact", "--bits", "4", "--samples", "4"]
     assert CliRunner().invoke(main, command(IMAGES, out, *small)).exit_code == 0
     outcomes = read(out)[1]
     text = (out / OUTCOMES).read_bytes()
@@ -232,7 +232,7 @@ def test_a_sweep_goes_on_under_the_same_conditions_only(tmp_path: Path) -> None:
         return result.stderr
 
     assert CliRunner().invoke(main, command(data, out, *one)).exit_code == 0
-    assert "--limit was 96; now it is 7" in refused("--limit", "7")
+    assert "--samples was 96; now it is 7" in refused("--samples", "7")
     assert "--bits was 4; now it is 2-4" in refused("--bits", "2-4")
     assert "--set was []; now it is ['deferred-log.r=1.5']" in refused("--set", "deferred-log.r=1.5")
     assert "the metric was top1-accuracy; now it is kl" in refused("--metric", "kl")
@@ -268,7 +268,7 @@ def test_a_sweep_goes_on_where_the_float_model_gives_the_same_only(tmp_path: Pat
 
 def test_a_sweep_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     """Its intervals were others and its losses had no flips."""
-    out, given = tmp_path / "out", ["--methods", "uniform", "--limit", "8"]
+    out, given = tmp_path / "out", ["--methods", "uniform", "--samples", "8"]
     assert CliRunner().invoke(main, command(IMAGES, out, *given, "--bits", "2,4")).exit_code == 0
     study = json.loads((out / STUDY).read_text(encoding="utf-8"))
     study["reference"] = {"value": study["reference"]["value"], "low": 0.968, "high": 1.002}
@@ -316,7 +316,7 @@ def test_two_writers(tmp_path: Path) -> None:
         (["--set", "uniform.top=0.5"], "uniform is none of the methods here"),
         (["--set", "deferred-log.rr=1"], "has no option 'rr'"),
         (["--set", "deferred-log.r=site", "--methods", "deferred-log", "--bits", "4"], "give --calibration DATA"),
-        (["--limit", "0"], "limit is 0"),
+        (["--samples", "0"], "invalid value for '--samples': 0 is not in the range x>=1"),
         (["--metric", "nothing"], "unknown metric"),
         (["--max-drop", "x"], "max-drop is 'x'"),
         (["--out", "/nowhere/at/all"], "does not exist"),
@@ -352,7 +352,7 @@ def test_what_is_left_out_is_said() -> None:
 
 def test_the_gate(tmp_path: Path) -> None:
     out, junit = tmp_path / "out", tmp_path / "junit.xml"
-    given = ["--methods", "deferred-log,uniform", "--bits", "2", "--limit", "200", "--junit", str(junit)]
+    given = ["--methods", "deferred-log,uniform", "--bits", "2", "--samples", "200", "--junit", str(junit)]
     hard = CliRunner().invoke(main, command(IMAGES, out, *given, "--max-drop", "0"))
     assert hard.exit_code == 1, hard.output
     assert "FAILED: none of the 2 settings is shown to keep the budget" in hard.output
@@ -369,7 +369,7 @@ def test_the_gate(tmp_path: Path) -> None:
 
 
 def test_a_share_of_zero_is_no_budget(tmp_path: Path) -> None:
-    given = ["--methods", "exact", "--metric", "kl", "--limit", "4"]
+    given = ["--methods", "exact", "--metric", "kl", "--samples", "4"]
     result = CliRunner().invoke(main, command(IMAGES, tmp_path / "out", *given, "--max-drop", "1%"))
     assert result.exit_code == 2
     assert "give it without %" in result.stderr
@@ -397,7 +397,7 @@ def test_a_folder_that_holds_no_sweep(tmp_path: Path) -> None:
 def test_options_are_fitted_one_a_head(tmp_path: Path) -> None:
     calibration = MODELS / "mnist_vit/calibration.npz"
     given = ["--calibration", str(calibration), "--granularity", "head", "--methods", "deferred-log,uniform,exact",
-             "--bits", "3", "--limit", "16"]  # fmt: skip
+             "--bits", "3", "--samples", "16"]  # fmt: skip
     result = CliRunner().invoke(main, command(IMAGES, tmp_path / "out", *given))
     assert result.exit_code == 0, result.output
     outcomes = {outcome.setting.method: outcome for outcome in read(tmp_path / "out")[1]}
@@ -424,7 +424,7 @@ def test_what_the_user_names_keeps_its_word() -> None:
 
 
 def test_a_sweep_writes_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = ["--methods", "uniform", "--bits", "2,8", "--limit", "8"]
+    small = ["--methods", "uniform", "--bits", "2,8", "--samples", "8"]
     done = CliRunner().invoke(main, command(IMAGES, tmp_path / "out", *small, "--max-drop", "50%"))
     assert done.exit_code == 0, done.output
     assert f"wrote {tmp_path / 'out' / 'report.html'}" in done.output

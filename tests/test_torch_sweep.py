@@ -326,7 +326,7 @@ def test_the_docs_command_runs(here: Path) -> None:
     (text,) = re.findall(r"```python\n# model.py\n(.*?)```", page, re.DOTALL)
     Path("model.py").write_text(text)
     shutil.copy(ROOT / "models/mnist_vit/data.npz", "data.npz")
-    code, told = invoke(*shlex.split(line)[1:], "--limit", "16", "--threads", "1")
+    code, told = invoke(*shlex.split(line)[1:], "--samples", "16", "--threads", "1")
     assert code == 0, told
     assert "deferred-log bits=2" in told
 

@@ -207,7 +207,7 @@ int main(void)
 
 
 def test_a_kernel_written_by_hand_equals_the_vectors_and_a_broken_one_does_not(tmp_path: Path) -> None:
-    options = ["--scores", "i8", "--set", "step=0.1", "--set", "r=1", "--masked"]
+    options = ["--dtype", "int8", "--set", "step=0.1", "--set", "r=1", "--masked"]
     assert softq("vectors", "deferred-log", str(tmp_path / "vectors"), *options).exit_code == 0
     right = compiled(tmp_path, KERNEL, "-DCLAMP=15")
     assert (right.returncode, right.stdout) == (0, b"0\n")
@@ -297,9 +297,9 @@ def test_the_files_say_what_they_are_and_are_the_same_again(tmp_path: Path) -> N
     ("arguments", "message"),
     [
         (["nope", "x"], "unknown method 'nope'; softq methods lists all"),
-        (["exact", "x", "--scores", "i8"], "method exact takes f32 scores only, not i8"),
-        (["i-exp", "x", "--scores", "i8"], "i8 scores with step=0"),
-        (["exact", "x", "--scores", "f16"], "scores are 'f16'; allowed is f32 (float32) or i8 (int8) or u8 (uint8)"),
+        (["exact", "x", "--dtype", "int8"], "method exact takes f32 scores only, not i8"),
+        (["i-exp", "x", "--dtype", "int8"], "i8 scores with step=0"),
+        (["exact", "x", "--dtype", "f16"], "scores are 'f16'; allowed is f32 (float32) or i8 (int8) or u8 (uint8)"),
         (["exact", "x", "--bits", "4"], "method exact has no option 'bits'"),
         (["log2", "x", "--bits", "9"], "log2 bits is 9; allowed is a whole number from 2 to 6"),
         (["log2", "x", "--set", "bits"], "--set 'bits'; expected KEY=VALUE"),

@@ -28,7 +28,7 @@ from tests.test_cluster import Cluster, fake
 from tests.test_sweep import IMAGES, VIT
 
 _SWEEP = ("sweep", str(VIT), "--data", str(IMAGES), "--metric", "kl", "--methods", "uniform,log2", "--bits", "3-6",
-          "--limit", "48", "--batch", "4", "--threads", "1")  # fmt: skip
+          "--samples", "48", "--batch", "4", "--threads", "1")  # fmt: skip
 _EXCUSES = ("no worker", "died", "gives no answer", "left out", "workers give no answer", "gave no answer")
 HANGS = 300.0
 """Seconds after which the sweep itself hangs."""

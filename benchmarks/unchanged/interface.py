@@ -165,7 +165,7 @@ def vectors(observer: Observer) -> None:
 
 
 def _vectors(name: str, scores: str, masked: bool) -> bytes:
-    said = command("vectors", name, "out", "--scores", scores, *["--masked"] * masked)
+    said = command("vectors", name, "out", "--dtype", scores, *["--masked"] * masked)
     header = Path("out.h")
     if not header.exists():
         return said.encode()

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import click
 
+from softq.cli.spelling import OldOption
 from softq.errors import InputError, UsageError
 from softq.nearest import nearest
 
@@ -210,7 +211,7 @@ def schema(commands: Mapping[str, click.Command]) -> dict[str, object]:
 
 
 def _describe(parameter: click.Parameter) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    told: dict[str, Any] = {"deprecated": True} if isinstance(parameter, OldOption) else {}
     kind = parameter.type
     if isinstance(parameter, click.Option) and parameter.help:
         told["description"] = parameter.help

@@ -8,7 +8,8 @@ import click
 
 from softq.cli import completing
 from softq.cli.arguments import parse_settings
-from softq.cli.options import METHOD_BITS, METHOD_SETTINGS
+from softq.cli.options import JSON, METHOD_BITS, METHOD_SETTINGS
+from softq.cli.spelling import renamed
 from softq.errors import UsageError
 
 FITTED = click.option(
@@ -19,7 +20,15 @@ _OF_HARDWARE = (
     METHOD_BITS,
     METHOD_SETTINGS,
     FITTED,
-    click.option("--scores", default="int8", show_default=True, metavar="TYPE", help="int8 or uint8."),
+    renamed(
+        "--scores",
+        "--dtype",
+        "scores",
+        default="int8",
+        show_default=True,
+        metavar="TYPE",
+        help="Type of the scores: int8 or uint8.",
+    ),
     click.option("--masked", is_flag=True, help="A bit beside each score says that it takes part."),
     click.option("--outputs", metavar="NAMES", default="", help="What it gives: codes,normalizer for example."),
     click.option(
@@ -29,7 +38,7 @@ _OF_HARDWARE = (
     click.option("--rows", type=int, default=10, show_default=True, metavar="R", help="Random rows of each length."),
     click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of the random rows."),
     click.option("--out", required=True, metavar="DIR", help="The folder that the files go into."),
-    click.option("--json", "as_json", is_flag=True, help="Print what it is as JSON."),
+    JSON,
 )
 
 

@@ -12,6 +12,7 @@ import click
 
 from softq.cli import completing, options
 from softq.cli.printing import exit_unless, print_json, print_line, print_notes, print_text
+from softq.cli.spelling import renamed
 from softq.errors import SoftqError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _COMMON = (
     click.option("--set", "options", multiple=True, metavar="METHOD.KEY=VALUE", help="An option of a method."),
     click.option("--calibration", metavar="DATA", help="Data for options that are fitted."),
     options.sampling,
-    click.option("--limit", type=int, metavar="N", help="The first N samples only."),
+    renamed("--limit", "--samples", "limit", type=click.IntRange(min=1), metavar="N", help="The first N samples only."),
     click.option(
         "--sites",
         multiple=True,

@@ -34,10 +34,11 @@ _COMPARED = {
 _TITLES = {
     "calibration": "the calibration data",
     "files": "the file of a method",
+    "limit": "--samples",
     "trace": "what was traced of the model",
     "state": "the model's state",
 }
-"""Conditions that are no options, and what a message calls them."""
+"""Conditions that are no options, or have another name there, and what a message calls them."""
 
 AGAIN = "--force starts anew, another --out keeps both"
 
@@ -147,7 +148,7 @@ def check_same(path: Path, before: Study, now: Mapping[str, Any]) -> None:
     Raises:
         UsageError: one is another; the message names it.
     """
-    # What the user chose comes first: with another --limit the data are others too.
+    # What the user chose comes first: with other --samples the data are others too.
     for name in ("conditions", "versions"):
         then, given = getattr(before, name), now.get(name, {})
         for key in given:

@@ -11,13 +11,14 @@ from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
 from softq.cli.loading import keeping_garbage
 from softq.cli.printing import print_json, print_notes, print_text, progress
+from softq.cli.spelling import place
 
 
 @takes_config
 @options.limits
 @command(Section.BUILD)
 @click.argument("model")
-@click.argument("out_dir")
+@place("out_dir", "The folder of the artifact.")
 @click.option(
     "--target",
     required=True,

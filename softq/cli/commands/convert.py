@@ -12,13 +12,14 @@ from softq.cli.arguments import check_outputs, parse_settings
 from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
 from softq.cli.printing import print_json, print_notes, print_text, progress
+from softq.cli.spelling import place
 
 
 @takes_config
 @options.limits
 @command(Section.CONVERT)
 @click.argument("model")
-@click.argument("out")
+@place("out", "Where the converted model goes.")
 @click.option(
     "--method",
     metavar="NAME",

@@ -11,6 +11,7 @@ from softq.cli.arguments import check_outputs
 from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
 from softq.cli.printing import print_line
+from softq.cli.spelling import place
 from softq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,14 +31,14 @@ def _numbers(context: click.Context, parameter: click.Parameter, text: str | Non
 @options.limits
 @command(Section.LOOK)
 @click.argument("model")
-@click.argument("out", metavar="OUT.npz")
+@place("out", "Where the data go.", "OUT.npz")
 @click.option("--random", is_flag=True, help="Make samples up: they show that all works, and nothing about the task.")
 @click.option("--images", metavar="FOLDER", help="Images; those in folders of FOLDER get label.class; softq[data].")
 @click.option("--text", metavar="FILE", help="A text in UTF-8, with --tokenizer; softq[data].")
 @click.option("--tokenizer", metavar="FILE", help="The model's tokenizer.json.")
 @click.option("--cast", metavar="FILE.npz", help="Arrays of your own, in other types than the model's.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="N samples: 16 at random, else at most N.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Seed of random samples.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of random samples.")
 @click.option("--length", type=click.IntRange(min=1), metavar="N", help="Length of open axes: tokens of a text.")
 @click.option("--mean", metavar="X,...", callback=_numbers, help="Of images: taken off each channel in [0, 1].")
 @click.option("--std", metavar="X,...", callback=_numbers, help="Of images: what each channel is divided by then.")

@@ -8,17 +8,18 @@ from softq.cli import options
 from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
 from softq.cli.printing import print_line, print_plain
+from softq.cli.spelling import renamed
 
 
 @takes_config
 @options.limits
 @command(Section.CHOOSE)
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True)
-@click.option("--out", metavar="FOLDER", help="Where the files go; the first DIR by default.")
-@click.option("--budget", metavar="X|X%", help="The loss that is allowed (X% of the float value).")
+@click.option("--out", metavar="DIR", help="Where the files go; the first DIR by default.")
+@renamed("--budget", "--max-drop", "budget", metavar="X|X%", help="The loss that is allowed (X% of the float value).")
 @click.option("--front", default="bits", show_default=True, metavar="NAME", help="What is saved: bits, or a column.")
-@click.option("--plan", metavar="PLAN.json", help="What softq plan left: the plan, and its record beside it.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--plan", metavar="FILE", help="What softq plan left: the plan, and its record beside it.")
+@options.JSON
 def report(
     folders: tuple[str, ...], out: str | None, budget: str | None, front: str, plan: str | None, as_json: bool
 ) -> None:

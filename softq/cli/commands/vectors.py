@@ -11,8 +11,9 @@ from softq.cli.arguments import parse_settings
 from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
 from softq.cli.hardware import FITTED, parse_number
-from softq.cli.options import METHOD_SETTINGS
+from softq.cli.options import JSON, METHOD_BITS, METHOD_SETTINGS
 from softq.cli.printing import print_json, print_line
+from softq.cli.spelling import place, renamed
 from softq.wording import counted
 
 
@@ -20,22 +21,19 @@ from softq.wording import counted
 @options.limits
 @command(Section.KERNELS)
 @click.argument("name", shell_complete=completing.METHODS)
-@click.argument("out")
-@click.option("--bits", type=int, metavar="N", help="Short for --set bits=N.")
+@place("out", "Where the vectors go: OUT.npz and OUT.h.")
+@METHOD_BITS
 @METHOD_SETTINGS
 @FITTED
-@click.option(
-    "--scores",
-    default="f32",
-    show_default=True,
-    metavar="TYPE",
-    help="float32, int8, uint8 or int16; f32, i8, ... too.",
-)
+@renamed(
+    "--scores", "--dtype", "scores", default="float32", show_default=True, metavar="TYPE",
+    help="Type of the scores: float32, int8, uint8 or int16.",
+)  # fmt: skip
 @click.option("--masked", is_flag=True, help="The kernel takes a mask.")
 @click.option("--length", "lengths", type=int, multiple=True, metavar="N", help="Elements of a row; may be repeated.")
 @click.option("--rows", type=int, default=10, show_default=True, metavar="R", help="Random rows of each length.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of the random rows.")
-@click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
+@JSON
 def vectors(
     name: str,
     out: str,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from softq.data import DataSource, open_data
 from softq.errors import RefusalError, UsageError
-from softq.metrics import find_metric
+from softq.metrics import Flips, find_metric
 from softq.plans import Plan
 from softq.progress import Progress
 from softq.reports import Allowance, Gate, parse_drop
@@ -241,7 +241,9 @@ def find_plan(
                 verified = {state: second.measure(plan_of(state))}
                 wider = search.back(state) if kept else iter(())
                 while not last.judge_measured(verified[state]).passed:
-                    if (one := next(wider, None)) is None:
+                    # Where no sample flips, no wider plan shows more.
+                    done = verified[state].loss.flips == Flips(0, 0)
+                    if done or (one := next(wider, None)) is None:
                         # Too few samples show nothing of any plan: the value is what there is.
                         state = next((one for one in verified if last.judge(verified[one].metric).passed), state)
                         break

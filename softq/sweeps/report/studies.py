@@ -158,7 +158,7 @@ def _decide(studies: Sequence[StudyContent], shared: Sequence[Shared]) -> str:
     if not shared:
         return "No setting was measured in all studies."
     if shared[0].within is None:
-        return f"{len(shared)} settings were measured in all {len(studies)} studies; --budget chooses among them."
+        return f"{len(shared)} settings were measured in all {len(studies)} studies; --max-drop chooses among them."
     best = next((one for one in shared if one.within and one.bits is not None), None)
     if best is None:
         return f"No setting is shown to keep the budget in all {len(studies)} studies."

@@ -126,7 +126,7 @@ def _choose(front: Sequence[Measured], subject: Subject, axis: str) -> Answer:
 
     listed = "; ".join(map(tell, front))
     saved = "Fewer bits" if axis == BITS else f"Less {axis}"
-    sentence = f"{saved} for more loss, and what may be lost decides (--budget): {listed}."
+    sentence = f"{saved} for more loss, and what may be lost decides (--max-drop): {listed}."
     told = [_apart(one, other) for one, other in pairwise(front) if _meet(one.loss, other.loss)]
     return Answer(sentence, None, (), " ".join(told), None)
 
