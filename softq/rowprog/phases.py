@@ -24,7 +24,7 @@ device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from softq.errors import RefusalError
@@ -70,7 +70,9 @@ class Phase:
     outputs: tuple[str, ...]
 
 
-def phases(program: Program, *, stores: bool = True, streamed: bool = False) -> tuple[Phase, ...]:
+def phases(
+    program: Program, *, stores: bool = True, streamed: bool = False, kept: Collection[Node] = ()
+) -> tuple[Phase, ...]:
     """Return the passes over the row that the program needs, in order.
 
     Args:
@@ -78,6 +80,7 @@ def phases(program: Program, *, stores: bool = True, streamed: bool = False) -> 
         stores: Whether row values may be stored for later passes; else all are computed again where they are needed,
             scans from the row's first element on.
         streamed: Whether the length is known only when the first pass is over.
+        kept: Row values that are stored where a later pass needs them, however cheap they are.
 
     Raises:
         RefusalError: the program takes maxima over groups of elements, and nothing may be stored.
@@ -97,7 +100,7 @@ def phases(program: Program, *, stores: bool = True, streamed: bool = False) -> 
         roots += [node for name, node in program.outputs.items() if written[name] == number]
         # The later phases are done: all that they want of this one is known.
         roots += [node for node in stored if numbers[node] == number]
-        passes.append(_collect(roots, number, numbers, stored, stores))
+        passes.append(_collect(roots, number, numbers, stored, stores, kept))
     return tuple(
         Phase(
             number=number,
@@ -146,7 +149,12 @@ def _is_computed_scalar(node: Node) -> bool:
 
 
 def _collect(
-    roots: Iterable[Node], number: int, numbers: Mapping[Node, int], stored: set[Node], stores: bool
+    roots: Iterable[Node],
+    number: int,
+    numbers: Mapping[Node, int],
+    stored: set[Node],
+    stores: bool,
+    kept: Collection[Node],
 ) -> tuple[set[Node], set[Node]]:
     """Return the row values that a pass loads and computes; what it has to find stored is added to `stored`."""
     loads: set[Node] = set()
@@ -162,7 +170,7 @@ def _collect(
             stored.update(arg for arg in node.args if arg.op != "input")
             wanted.extend(node.args)
             continue
-        if stores and early and node not in stored and node.op != "input" and not _is_cheap(node, stored):
+        if stores and early and node.op != "input" and (node in kept or not _is_cheap(node, stored)):
             stored.add(node)
         if node.op == "input" or (early and node in stored):
             loads.add(node)

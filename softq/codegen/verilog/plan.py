@@ -12,9 +12,10 @@ from softq.codegen.verilog.registers import place_tables
 from softq.codegen.verilog.rules import RULES
 from softq.codegen.verilog.signals import shape
 from softq.codegen.verilog.simplification import Simplified, simplify
+from softq.codegen.verilog.storage import choose_phases, values_kept
 from softq.errors import RefusalError, UsageError
 from softq.rowprog.ops import names_of
-from softq.rowprog.phases import Phase, phases
+from softq.rowprog.phases import Phase
 from softq.rowprog.program import Node, Param, Program, body_of, walk
 from softq.rowprog.ranges import Interval, prove
 from softq.rowprog.text import node_to_text
@@ -131,7 +132,8 @@ class CorePlan:
             )
         params = [node for node in self.program.nodes() if node.op == "param" and node is not self.head]
         self.registers = place_tables(params, tables or {})
-        self.phases = phases(self.program, streamed=True)
+        writable = {table.name: table for table in self.registers}
+        self.phases = choose_phases(self.simplified, writable, settings.lanes, 1 << self.address_bits)
 
     def _refuse_operators(self) -> None:
         scans = [node for node in self.program.nodes() if node.op == "scan"]
@@ -225,9 +227,7 @@ class CorePlan:
 
     def kept(self, number: int) -> list[Field]:
         """Return the values of an element that the memory before a pass keeps."""
-        wanted = {load for phase in self.phases[number:] for load in phase.loads}
-        found = [*self.inputs.values(), *(node for phase in self.phases[:number] for node in phase.stored)]
-        return [self.field(node) for node in dict.fromkeys(found) if node in wanted]
+        return [self.field(node) for node in values_kept(self.phases, number, self.inputs.values())]
 
     def carried(self, number: int) -> list[Field]:
         """Return the numbers of a row that are known before a pass and that it, or what follows, needs."""
