@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from softq.codegen.verilog.module import Module
-from softq.codegen.verilog.pipeline import FIRST, LAST, LEVELS, SHARED, VALID, Pipeline, Time
+from softq.codegen.verilog.pipeline import FIRST, FROM_MEMORY, LAST, LEVELS, SHARED, VALID, Pipeline, Time
 from softq.codegen.verilog.plan import CorePlan
 from softq.codegen.verilog.reductions import KEEP, accumulate, count_elements, join_lanes
 from softq.codegen.verilog.results import give_numbers, give_results
@@ -203,7 +203,7 @@ class Pass:
         module.register(raw, whole, f"{self._name('memory', 1)}[{read}]")
         for value, lane, width, signed in word:
             # What a block of memory gives comes late in its clock: a register behind it.
-            pipe.put(value, lane, Signal(raw, width, signed, None, low, whole), Time(1, LEVELS))
+            pipe.put(value, lane, Signal(raw, width, signed, None, low, whole), Time(LOAD, FROM_MEMORY), before=1)
             low += width
         for position, field in enumerate(self._plan.carried(self._number)):
             name = pipe.name(field.node, SHARED, LOAD)

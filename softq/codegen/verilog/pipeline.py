@@ -25,6 +25,10 @@ from softq.rowprog.types import Kind
 LEVELS = 3.0
 """Tables of four inputs that stand one behind the other in one clock."""
 
+FROM_MEMORY = 1.25
+"""How much later a register is there that tools move into a block of memory than one beside it, in tables of four
+inputs."""
+
 VALID, FIRST, LAST = "valid", "first", "last"
 
 
@@ -83,10 +87,10 @@ class Pipeline:
         yield
         self._limit = before
 
-    def put(self, value: Node | str, lane: int, signal: Signal, time: Time) -> None:
-        """Say where a value comes from."""
+    def put(self, value: Node | str, lane: int, signal: Signal, time: Time, before: int = 0) -> None:
+        """Say where a value comes from: a signal that is there at this time, or so many registers before it."""
         self._times[value, lane] = time
-        self._signals[value, lane] = {time.stage: signal}
+        self._signals[value, lane] = {time.stage - before: signal}
 
     def name(self, value: Node | str, lane: int, stage: int) -> str:
         """Return the name of a value in a stage."""
@@ -117,7 +121,7 @@ class Pipeline:
         time, key = self.time(value, lane), self._key(value, lane)
         known = self._signals[key]
         assert stage >= time.stage, (key, stage, time)
-        for later in range(time.stage + 1, stage + 1):
+        for later in range(min(known) + 1, stage + 1):
             if later not in known:
                 before = known[later - 1]
                 known[later] = self._module.register(
@@ -190,7 +194,7 @@ class Pipeline:
                 self.put(key, lane, term.value, ready)
                 parts.append((key, term.shift, term.minus))
         else:
-            begin = ready.within(LEVELS).stage
+            begin = ready.within(LEVELS - FROM_MEMORY).stage
             a, b = (self.at(arg, lane, begin + 1) for arg in node.args)
             pairs = [(x, i, y, j) for x, i in pieces(a) for y, j in pieces(b)]
             for at, (x, i, y, j) in enumerate(pairs):
@@ -229,7 +233,7 @@ class Pipeline:
         return key, low
 
     def _divide(self, node: Node, lane: int, ready: Time) -> None:
-        begin = ready.within(LEVELS).stage
+        begin = ready.within(LEVELS - FROM_MEMORY).stage
         dividend, divisor = node.args
         width, _ = shape(self._simplified.intervals[node])
         quotient = divide_in_stages(

@@ -239,7 +239,8 @@ class CorePlan:
             known.update(dict.fromkeys(self.beside))
             needed.update(self.beside)
         for phase in self.phases[number:]:
-            needed.update(arg for node in walk([*phase.rows, *phase.reductions], known) for arg in node.args)
+            there = {*known, *phase.loads}
+            needed.update(arg for node in walk([*phase.rows, *phase.reductions], there) for arg in node.args)
             needed.update(arg for node in phase.scalars for arg in node.args)
         return [self.field(node) for node in known if node in needed]
 
