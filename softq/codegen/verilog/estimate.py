@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 
 from softq.codegen.verilog.cells import BlockRead, Cells
 from softq.codegen.verilog.module import Memory
+from softq.codegen.verilog.storage import BLOCKS
 from softq.wording import counted
 
 FAMILY = "ECP5"
@@ -30,9 +31,6 @@ FAMILY = "ECP5"
 TABLES_FACTOR, TABLES_BESIDE = 0.947, 13.3
 """Fitted on the 32 cores without a scan that benchmarks/fpga.json had then; `python -m benchmarks.fpga.estimate` tells
 what all that it has give."""
-
-_BLOCKS = ((1, 16384), (2, 8192), (4, 4096), (9, 2048), (18, 1024), (36, 512))
-"""Bits and words of a block of memory."""
 
 _PIECE_BITS, _PIECE_WORDS = 4, 16
 """Of distributed memory."""
@@ -107,7 +105,7 @@ def _choice(parts: int, width: int) -> int:
 
 def _shape(memory: Memory) -> tuple[int, int]:
     """Return the bits and words of the blocks that a memory takes: the fewest, then those of the most words."""
-    return min(_BLOCKS, key=lambda block: (-(-memory.width // block[0]) * -(-memory.depth // block[1]), block[0]))
+    return min(BLOCKS, key=lambda block: (-(-memory.width // block[0]) * -(-memory.depth // block[1]), block[0]))
 
 
 def _rows(memory: Memory) -> int:

@@ -16,13 +16,13 @@ from softq.codegen.verilog.simplification import Simplified
 from softq.rowprog.phases import Phase, phases
 from softq.rowprog.program import Node, walk
 
-_BLOCK = ((512, 36), (1024, 18), (2048, 9), (4096, 4), (8192, 2), (16384, 1))
-"""Words and their bits that a block of 18 kilobits holds, in devices of Lattice and of AMD."""
+BLOCKS = ((1, 16384), (2, 8192), (4, 4096), (9, 2048), (18, 1024), (36, 512))
+"""Bits and words of a block of memory of 18 kilobits, in devices of Lattice and of AMD."""
 
 
 def count_blocks(words: int, bits: int) -> int:
-    """Return how many blocks of 18 kilobits a memory takes."""
-    return min(-(-words // depth) * -(-bits // width) for depth, width in _BLOCK)
+    """Return how many blocks a memory takes."""
+    return min(-(-bits // width) * -(-words // depth) for width, depth in BLOCKS)
 
 
 def values_kept(passes: Sequence[Phase], number: int, inputs: Iterable[Node]) -> list[Node]:
