@@ -39,13 +39,14 @@ def main() -> int:
         return 2
     tools = versions()
     stored = {} if chosen.again or chosen.cores else load(tools)
-    rows: list[Row] = []
+    rows = {name: stored[name] for name in known if name in stored}
     for part, work in ((part, work) for part, works in PARTS.items() for work in works):
         if not chosen.cores or work.name in chosen.cores:
-            rows.append(measure(part, work, stored.get(work.name)))
-            print(_tell(rows[-1]), flush=True)
+            rows[work.name] = measure(part, work, stored.get(work.name))
+            print(_tell(rows[work.name]), flush=True)
             if not chosen.cores:
-                store(rows, tools)
+                # Those that were stored stay until their turn: a run that is stopped loses nothing.
+                store([rows[name] for name in known if name in rows], tools)
     return 0
 
 
