@@ -13,7 +13,8 @@ from tests.proofs import models_of_cells, yosys
 from tests.rtl_rows import STALLS, settings_of
 from tests.simulators import simulate
 
-# Of an iCE40 all cells have models, of an ECP5 blocks of memory have none. It has no distributed memory.
+# Of an iCE40 all cells have models, of an ECP5 blocks of memory have none. It has no distributed memory,
+# and a core with a register port has a table there.
 _SYNTHESIS = """\
 read_verilog core.v
 synth_ice40 -top core
@@ -23,16 +24,23 @@ write_verilog -noattr gates.v
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "settings"), [("deferred-log", {}), ("ita", {"output": "uint8"}), ("index-softmax", {"output": "uint8"})]
+    ("method", "settings", "registers"),
+    [
+        ("deferred-log", {}, False),
+        ("deferred-log", {}, True),
+        ("ita", {"output": "uint8"}, False),
+        ("index-softmax", {"output": "uint8"}, False),
+    ],
 )
-def test_gates_give_what_the_interpreter_gives(tmp_path: Path, method: str, settings: dict[str, object]) -> None:
-    """One with numbers that leave beside the results, one with three passes, and one with products."""
+def test_gates_give_what_the_interpreter_gives(
+    tmp_path: Path, method: str, settings: dict[str, object], registers: bool
+) -> None:
+    """One with numbers that leave beside the results, with and without a register port, one with three passes, and one
+    with products."""
     if shutil.which("iverilog") is None:
         pytest.skip("iverilog is not installed")
-    made = rtl(method, {**settings_of(method), **settings}, length=61, rows=2, name="core")
+    made = rtl(method, {**settings_of(method), **settings}, length=61, rows=2, name="core", registers=registers)
     write_rtl(made, tmp_path)
-    core = tmp_path / "core.v"
-    core.write_text(core.read_text().replace('(* ram_style = "distributed" *) ', ""))
     done = yosys(tmp_path, _SYNTHESIS)
     assert done.returncode == 0, done.stdout + done.stderr
     sources = ["gates.v", "core_tb.v", str(models_of_cells("ice40"))]

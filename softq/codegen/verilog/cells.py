@@ -51,7 +51,8 @@ class Cells:
         products: How many products there are.
         product_registers: Bits of registers beside them that a multiplier has, too.
         reads: What is read from blocks of memory.
-        distributed: The other memories, once for each reader.
+        read_beside: Memories that are read otherwise, once for each reader: distributed ones, and blocks with a register
+            that does not take what is read at each clock.
     """
 
     tables: int
@@ -60,7 +61,7 @@ class Cells:
     products: int
     product_registers: int
     reads: tuple[BlockRead, ...]
-    distributed: tuple[Memory, ...]
+    read_beside: tuple[Memory, ...]
 
 
 def count_cells(module: Module, ports: Sequence[Port]) -> Cells:

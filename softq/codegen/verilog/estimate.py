@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 
 from softq.codegen.verilog.cells import BlockRead, Cells
 from softq.codegen.verilog.module import Memory
-from softq.codegen.verilog.storage import BLOCKS
+from softq.codegen.verilog.storage import BLOCKS, count_blocks
 from softq.wording import counted
 
 FAMILY = "ECP5"
@@ -75,14 +75,17 @@ class Resources:
 def estimate(cells: Sequence[Cells]) -> Resources:
     """Return what modules that are made of these take together."""
     lut4 = round(TABLES_FACTOR * sum(map(count_tables, cells)) + TABLES_BESIDE)
-    pieces = sum(_pieces(memory) for each in cells for memory in each.distributed)
+    beside = [memory for each in cells for memory in each.read_beside]
+    pieces = sum(_pieces(memory) for memory in beside if not memory.block)
+    blocks = [memory for memory in beside if memory.block]
     chains = [bits for each in cells for bits in each.chains]
     carries = sum(-(-bits // 2) for bits in chains)
     return Resources(
         lut4,
         lut4 + _TABLES_OF_CARRY * carries + _TABLES_OF_CHAIN * len(chains) + _TABLES_OF_PIECE * pieces,
-        sum(map(_count_registers, cells)),
-        sum(map(_count_blocks, cells)),
+        # A register that takes what is read under a condition is in the block, too.
+        sum(map(_count_registers, cells)) - sum(memory.width for memory in blocks),
+        sum(map(_count_blocks, cells)) + sum(count_blocks(memory.depth, memory.width) for memory in blocks),
         sum(each.products for each in cells),
     )
 
@@ -94,7 +97,7 @@ def describe_estimate(resources: Resources, latency: int, interval: float) -> di
 
 def count_tables(cells: Cells) -> int:
     """Return the tables that logic is packed into, and those that choose between parts of memories."""
-    distributed = sum(_choice(-(-m.depth // _PIECE_WORDS), m.width) for m in cells.distributed)
+    distributed = sum(_choice(-(-m.depth // _PIECE_WORDS), m.width) for m in cells.read_beside if not m.block)
     return cells.tables + distributed + sum(_choice(_rows(r.memory), r.memory.width) for r in _with_blocks(cells))
 
 

@@ -85,7 +85,8 @@ class Tables:
     def _write(self, table: WritableTable) -> str:
         """Return a memory that the register port writes; the first one of a table is read back."""
         memory = self._claim("ram")
-        style = 'ram_style = "block", no_rw_check' if table.in_memory else 'ram_style = "distributed"'
+        # A small one has no style: devices without distributed memory take flip-flops.
+        style = 'ram_style = "block", no_rw_check' if table.in_memory else ""
         self._module.memory(memory, table.width, 1 << table.address, style)
         entries = (
             (head << table.entry_bits | at, e) for head, es in enumerate(table.initial) for at, e in enumerate(es)

@@ -22,6 +22,9 @@ from softq.codegen.verilog.signals import Signal, literal
 from softq.codegen.verilog.weighing import Weighing
 from softq.codegen.verilog.weighted_plan import NORMALIZER, VALUE_BITS, WeightedPlan
 
+_FEW_SUMS = 32
+"""Words of sums up to which tools have the choice, and take distributed memory where there is any."""
+
 
 @dataclass(frozen=True)
 class WeightedCore:
@@ -200,7 +203,8 @@ def _add(module: Module, plan: WeightedPlan, stage: int) -> None:
         chunk, next_chunk = f"chunk_{stage}", f"chunk_{stage + 1}"
         valid, last = f"valid_{stage + 1}", f"last_{stage + 1}"
         bits_of = (values.chunks - 1).bit_length()
-        module.memory("sums", whole, 1 << bits_of, 'ram_style = "distributed", no_rw_check')
+        style = "no_rw_check" if values.chunks <= _FEW_SUMS else 'ram_style = "block", no_rw_check'
+        module.memory("sums", whole, 1 << bits_of, style)
         module.register("sums_read", whole, f"sums[{chunk}]")
         module.clocked("sums_read", literal(0, whole), when=f"first_{stage}")
         for lane in range(values.lanes):
@@ -210,7 +214,7 @@ def _add(module: Module, plan: WeightedPlan, stage: int) -> None:
             )
         total = _together("total", values.lanes)
         module.clocked(f"sums[{next_chunk}]", total, when=valid)
-        module.memory("held_memory", whole, 1 << bits_of, 'ram_style = "distributed", no_rw_check')
+        module.memory("held_memory", whole, 1 << bits_of, style)
         module.clocked(f"held_memory[{next_chunk}]", total, when=f"{valid} & {last}")
         module.wire("ended", 1, f"{valid} & {last} & ({next_chunk} == {literal(values.chunks - 1, bits_of)})")
     module.register("held_gone", 1, "held_left", start=0)
