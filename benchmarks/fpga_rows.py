@@ -1,9 +1,10 @@
 """Simulates cores over rows and compares all that they give with the interpreter.
 
-    python -m benchmarks.fpga_rows [--jobs 2]
+    python -m benchmarks.fpga_rows [--jobs 2] [--again]
 
 Each core is simulated by Verilator at full speed and with stalls on both sides, for all configurations of
-tests/rtl_rows.py. Totals go to benchmarks/fpga_rows.json, from which docs/fpga.md has a table.
+tests/rtl_rows.py. Totals go to benchmarks/fpga_rows.json, from which docs/fpga.md has a table. A core whose Verilog is
+the one that is stored is not simulated again, unless `--again`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fpga.results import digest_of
 from tests.rtl_rows import STALLS, Configuration, configurations, simulate_rows
 
 RESULTS = Path(__file__).with_suffix(".json")
@@ -24,12 +26,16 @@ COMMAND = "python -m benchmarks.fpga_rows"
 Core = dict[str, Any]
 
 
-def measure(configuration: Configuration) -> Core:
-    """Return what a core is and what its simulation was."""
+def measure(configuration: Configuration, stored: Core | None = None) -> Core:
+    """Return what a core is and what its simulation was; the stored one if it is of the same Verilog."""
+    digest = digest_of(configuration.make())
+    if stored is not None and stored.get("digest") == digest:
+        return stored
     with tempfile.TemporaryDirectory(prefix="softq-core-") as folder:
         done = simulate_rows(configuration, Path(folder))
     print(f"{configuration}: {done.elements} elements, {done.wrong} wrong", flush=True)
-    return {"core": str(configuration), "method": configuration.method, "lanes": configuration.lanes, **vars(done)}
+    told = {"core": str(configuration), "method": configuration.method, "lanes": configuration.lanes, "digest": digest}
+    return {**told, **vars(done)}
 
 
 def document(cores: Sequence[Core]) -> str:
@@ -64,15 +70,18 @@ def main() -> int:
     """Measure all cores; the exit code is 1 if something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=2, help="cores at a time")
-    parser.add_argument("--missing", action="store_true", help="only cores that the results lack")
+    parser.add_argument("--again", action="store_true", help="simulate all, whatever is stored")
     given = parser.parse_args()
-    known = {core["core"]: core for core in load()} if given.missing else {}
+    known = {} if given.again else {core["core"]: core for core in load()}
     wanted = configurations()
+    cores: list[Core] = []
     with ThreadPoolExecutor(given.jobs) as pool:
-        new = list(pool.map(measure, [each for each in wanted if str(each) not in known]))
-    known |= {core["core"]: core for core in new}
-    cores = [known[str(each)] for each in wanted]
-    RESULTS.write_text(json.dumps({"command": COMMAND, "cores": cores}, indent=1) + "\n")
+        for core in pool.map(lambda each: measure(each, known.get(str(each))), wanted):
+            cores.append(core)
+            # Those that were stored stay until their turn: a run that is stopped loses nothing.
+            known[core["core"]] = core
+            kept = [known[str(each)] for each in wanted if str(each) in known]
+            RESULTS.write_text(json.dumps({"command": COMMAND, "cores": kept}, indent=1) + "\n")
     return int(any(core["wrong"] for core in cores))
 
 

@@ -114,6 +114,18 @@ def test_blocks_of_memory_are_the_fewest_that_hold_it(width: int, depth: int, bl
     assert module.memories["words"] == Memory(width, depth, True)
 
 
+def test_a_block_of_memory_has_a_register_that_takes_a_word_under_a_condition() -> None:
+    """As the sums of V: 64 words of 16 bits are a block, and what reads them is in it."""
+    module = _module()
+    module.memory("words", 16, 64, 'ram_style = "block"')
+    module.clocked(f"words[{'a'}]", "b", when="c")
+    module.register("word", 16, "words[d]")
+    module.clocked("word", "16'd0", when="c")
+    module.assign("out", "word")
+    found = estimate([_count(module, 16, a=6, b=16, c=1, d=6)])
+    assert (found.bram, found.ff) == (1, 0)
+
+
 def test_what_no_core_is_written_in_is_refused() -> None:
     assert parse("a[3] & ~b") == Expression(
         "&", args=(Expression("slice", "a", 3, 3), Expression("~", args=(Expression("name", "b"),)))

@@ -43,10 +43,12 @@ def check(folder: Path, made: MadeWeightedCore, simulator: str, stalls: tuple[tu
         (2, ValueSettings(3, 3, 0), False),
         (4, ValueSettings(4, 1, 16, multipliers=True, outputs=BOTH), True),
         (1, ValueSettings(5, 5, outputs=("sums", "normalizer")), False),
+        (1, ValueSettings(40, 1, 2, outputs=BOTH), False),
     ],
 )
 def test_gives_what_the_reference_gives(tmp_path: Path, r: int, values: ValueSettings, masked: bool) -> None:
-    """Shifts, sums of parts and multipliers, with V in one beat or more, at full speed and with waits."""
+    """Shifts, sums of parts and multipliers, with V in one beat, a few or so many that sums are in blocks of memory, at
+    full speed and with waits."""
     made = rtl_with_values("deferred-log", values, {**EQUAL, "r": r}, masked=masked, length=16, rows=1)
     assert (made.core.plan.shifts is not None) == (r == 1)
     check(tmp_path, made, "iverilog", STALLS[:2])

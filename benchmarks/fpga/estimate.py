@@ -11,7 +11,6 @@ is stored is not measured again, unless `--again`.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import statistics
 import sys
@@ -24,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.fpga.cores import LANES, OPTIONS, OTHERS, VALUES, WORKS, ValueWork, Work
-from benchmarks.fpga.results import lines_of
+from benchmarks.fpga.results import digest_of
 from benchmarks.fpga.results import load as load_measured
 from benchmarks.fpga.synthesis import place, synthesize
 from benchmarks.fpga.tools import missing, versions
 from softq.codegen.verilog.estimate import Resources, count_tables
-from softq.rtl import MadeCore, MadeWeightedCore, write_rtl
+from softq.rtl import write_rtl
 
 RESULTS = Path(__file__).parents[1] / "fpga_estimate.json"
 COMMAND = "python -m benchmarks.fpga.estimate"
@@ -73,9 +72,13 @@ UNSEEN: Sequence[Work | ValueWork] = (
     _of("edge-moe", "N up to 512", length=512),
     _of("edge-moe, maximum first", "N up to 512", length=512),
     *(replace(work, name=work.name.replace("L = 8", "L = 4"), values=replace(work.values, lanes=4)) for work in VALUES),
+    *(
+        replace(work, name="V, D = 256, L = 2, shifts", values=replace(work.values, width=256, lanes=2))
+        for work in VALUES[:1]
+    ),  # Sums in blocks of memory.
 )
 
-_PRICES = ("deferred-log, registers, 1 head", *(work.name for work in UNSEEN if isinstance(work, ValueWork)))
+_PRICES = ("deferred-log, registers, 1 head", *(work.name for work in UNSEEN if "L = 4" in work.name))
 """Cores whose cells say what the register port costs, and the product with V by each of its ways."""
 
 
@@ -156,11 +159,6 @@ def _measure(work: Work | ValueWork, stored: Row | None) -> Row:
         placed = place(folder, seeds=(1,))
     found = Resources(cells["lut"], placed.total, placed.ff, cells["bram"], cells["dsp"])
     return Row(work.name, digest, asdict(found))
-
-
-def digest_of(made: MadeCore | MadeWeightedCore) -> str:
-    """Return a digest of a core's Verilog without comments."""
-    return hashlib.sha256("\n".join(lines_of(made)).encode()).hexdigest()[:16]
 
 
 def load() -> list[Row]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -66,9 +67,10 @@ def load(tools: Sequence[str] | None = None) -> dict[str, Row]:
     return {row["name"]: Row(**row) for row in found["rows"]}
 
 
-def lines_of(made: MadeCore | MadeWeightedCore) -> Iterator[str]:
-    """Yield the lines of a core without comments."""
-    return (line for line in made.core.text.splitlines() if not line.lstrip().startswith("//"))
+def digest_of(made: MadeCore | MadeWeightedCore) -> str:
+    """Return a digest of a core's Verilog without comments."""
+    lines = (line for line in made.core.text.splitlines() if not line.lstrip().startswith("//"))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def document() -> str:
