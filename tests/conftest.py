@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import random
+from collections import defaultdict
 from collections.abc import Generator
 
 import pytest
@@ -26,6 +28,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Say whether this is the quick run."""
     os.environ[VARIABLE] = "1" * (config.getoption("markexpr") == "not slow")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow all but some cases of each test that has the marker `quick_cases`: the same ones in every process."""
+    cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("quick_cases") and not item.get_closest_marker("slow"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for test, of_test in cases.items():
+        marker = of_test[0].get_closest_marker("quick_cases")
+        assert marker is not None
+        kept = random.Random(test).sample(range(len(of_test)), min(marker.args[0], len(of_test)))
+        for number, item in enumerate(of_test):
+            if number not in kept:
+                item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:

@@ -91,6 +91,7 @@ def assert_close(found: F64, wanted: F64, kind: str) -> None:
     assert np.max(error) <= 0.2
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(("kind", "width"), [("f16", 64), ("bf16", 64), ("f16", 128)])
 @pytest.mark.parametrize("program", [PLAIN, GROWING, SHAPED, BYTES], ids=lambda p: p.structure)
 def test_two_phases_give_the_codes_of_the_row_program(kind: str, width: int, program: Any) -> None:

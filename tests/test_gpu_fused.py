@@ -333,7 +333,8 @@ def test_no_rows_are_no_launch() -> None:
 
 
 @pytest.mark.skipif(nvcc.find() is None, reason="needs nvcc: pip install 'softq[cuda]'")
-@pytest.mark.parametrize("arch", [*(pytest.param(a, marks=pytest.mark.slow) for a in ("sm_75", "sm_80")), "sm_90"])
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
 def test_kernels_compile_and_spill_nothing(arch: str) -> None:
     first, second = {"width": "64", "mask": "byte", "keys": 2}, {"width": "128", "mask": "float", "beside": True}
     for options, bits, half in ((first, 3, False), (second, 4, False), (first, 3, True), (second, 4, True)):

@@ -146,6 +146,7 @@ def test_short_rows_and_other_reductions_have_a_thread_each() -> None:
 
 
 @pytest.mark.skipif(nvcc.find() is None, reason="needs nvcc: pip install 'softq[cuda]'")
+@pytest.mark.slow
 def test_kernels_of_norms_compile_and_spill_nothing() -> None:
     for kind, dtype in (*((kind, "float") for kind in NORMS), ("layer", "float16")):
         graph = device_program(as_model(norm_model(kind, 384, dtype)), machine_of("sm_90"), CUDA).sources["graph"]

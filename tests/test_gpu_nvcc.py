@@ -38,7 +38,8 @@ def deferred_log(kind: str) -> tuple[Program, Mapping[str, object]]:
 
 
 @needs_nvcc
-@pytest.mark.parametrize("arch", [*(pytest.param(a, marks=pytest.mark.slow) for a in ARCHES[:-1]), ARCHES[-1]])
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHES)
 def test_the_forms_that_are_chosen_spill_nothing(arch: str) -> None:
     exact = quotient(default_program(METHODS.get("exact")))
     made: list[tuple[Program, Tiling, Mapping[str, object]]] = []

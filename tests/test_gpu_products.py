@@ -28,6 +28,7 @@ def forms_of(left: str, right: str, turned: bool) -> tuple[tuple[TileForm, ...],
     return made.forms, functools.cache(lambda symbol: compiled(texts[symbol], symbol))
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("turned", [False, True], ids=["n-k", "k-n"])
 @pytest.mark.parametrize(("left", "right"), KINDS)
 def test_every_form_against_float64(left: str, right: str, turned: bool) -> None:
@@ -79,7 +80,8 @@ def test_the_form_follows_from_the_sizes() -> None:
 
 
 @pytest.mark.skipif(nvcc.find() is None, reason="needs nvcc: pip install 'softq[cuda]'")
-@pytest.mark.parametrize("arch", [*(pytest.param(a, marks=pytest.mark.slow) for a in ("sm_75", "sm_80")), "sm_90"])
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
 def test_they_compile_and_spill_nothing(arch: str) -> None:
     made = [write_gemm(f"p_{left}_{right}{'_kn' * turned}", left, right, turned)
             for left, right in KINDS[:5] for turned in (False, True) if arch != "sm_75" or left != "bf16"]  # fmt: skip

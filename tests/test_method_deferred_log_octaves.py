@@ -104,6 +104,7 @@ def assert_derived(
             assert np.asarray(out["octaves"])[i].tolist() == octaves
 
 
+@pytest.mark.quick_cases(12)
 @pytest.mark.parametrize("kind", INTEGERS)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("bits", "r"), SETTINGS)

@@ -43,6 +43,7 @@ def derivation(step: float, maximum: str, output: str):
     return derive
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("maximum", ["running", "first"])
 @pytest.mark.parametrize(("output", "step"), [("pair", 2.0**-4), ("fixed", 0.25)])
 def test_the_recurrence(maximum: str, output: str, step: float) -> None:

@@ -219,6 +219,7 @@ def test_a_mask_leaves_the_function_of_the_others(
             assert not np.any(found[~keep[at]])
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(("name", "settings", "reference", "error"), FIRST.values(), ids=FIRST)
 def test_runtimes_and_kernels(name: str, settings: Settings, reference: Reference, error: float) -> None:
     """Each backend against float64: nothing here is equal to the bit, for sums are in any order."""

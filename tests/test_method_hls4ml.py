@@ -65,6 +65,7 @@ def share(e: Sequence[int], address: int, fraction: int) -> list[int]:
     return [v * inverse // 2 ** (20 - fraction) for v in e]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("bits", "integer", "address", "output", "step", "inverse"), [
     (16, 6, 10, "pair", 0.125, "auto"), (16, 6, 10, "fixed", 0.125, "auto"), (8, 4, 10, "pair", 0.0625, "auto"),
     (10, 3, 5, "fixed", 0.03125, "auto"), (10, 3, 5, "fixed", 0.03125, 12), (12, 5, 10, "fixed", 0.03125, 4),
@@ -91,6 +92,7 @@ def test_stable(bits: int, integer: int, address: int, output: str, step: float,
     assert_conforms("hls4ml", settings, derive, unit=step, native=bits == 16)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(("bits", "integer", "address"), [(16, 6, 10), (8, 4, 10), (12, 5, 6)])
 @pytest.mark.parametrize("output", ["pair", "fixed"])
 @pytest.mark.parametrize("masked", [False, True])

@@ -42,6 +42,7 @@ def derivation(step: float, rounded: bool, published: bool, integers: bool = Tru
     return derive
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("output", ["pair", "uint8"])
 @pytest.mark.parametrize("index", ["rounded", "truncated"])
 @pytest.mark.parametrize("step", [0.01, 0.0625, 1.0])

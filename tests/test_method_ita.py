@@ -25,6 +25,7 @@ def derivation(fraction: int, published: bool):
     return derive
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("fraction", [0, 3, 5])
 @pytest.mark.parametrize("output", ["pair", "uint8"])
 def test_the_arithmetic(fraction: int, output: str) -> None:

@@ -12,6 +12,7 @@ from softq.rowprog.ranges import largest_length
 from tests.conformance import assert_conforms, program_of
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("bits", "squarings"), [(8, 4), (10, 8), (16, 5), (18, 8), (20, 10)])
 def test_the_arithmetic(bits: int, squarings: int) -> None:
     step = 2.0**-4

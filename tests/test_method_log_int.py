@@ -39,6 +39,7 @@ def derivation(exps: Sequence[int], bits: int):
     return derive
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("bits", [2, 4])
 @pytest.mark.parametrize(("arithmetic", "step"), [("int32", 0.0625), ("int64", 0.0625), ("int64", 2.0**-7)])
 def test_codes(bits: int, arithmetic: str, step: float) -> None:

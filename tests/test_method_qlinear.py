@@ -53,6 +53,7 @@ def test_codes_are_the_operators(kind: DType, step: float) -> None:
     assert wrong <= 1e-5 * total
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(("output", "levels"), [("pair", 256.0), ("uint8", 256.0), ("uint8", 100.5)])
 @pytest.mark.parametrize("kind", [DType.F32, DType.I8, DType.U8])
 def test_probabilities_by_float64_on_every_backend(kind: DType, output: str, levels: float) -> None:

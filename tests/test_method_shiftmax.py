@@ -40,6 +40,7 @@ def derivation(step: float, n: int, kept: bool = False, bits: int = 0):
     return derive
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("far", ["zero", "kept"])
 @pytest.mark.parametrize(
     ("step", "length", "n"), [(0.0625, 65536, 10), (0.06, 197, 15), (1.0, 65536, 14), (2.0**-12, 256, 10)]
@@ -50,6 +51,7 @@ def test_weights(step: float, length: int, n: int, far: str) -> None:
     assert_conforms("shiftmax", settings, derive, unit=step, native=step == 0.0625, max_length=length)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("output", "bits"), [("int16", 16), ("int8", 8)])
 @pytest.mark.parametrize("length", [197, 65536])
 def test_published_formats(output: str, bits: int, length: int) -> None:

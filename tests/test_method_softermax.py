@@ -62,6 +62,7 @@ def derivation(bits: int, published: bool):
     return derive
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("bits", [6, 8, 10])
 @pytest.mark.parametrize("output", ["pair", "uint8"])
 @pytest.mark.parametrize("base", ["e", "2"])

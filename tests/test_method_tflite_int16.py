@@ -71,6 +71,7 @@ def derivation(step: float, published: bool):
     return derive
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("output", ["pair", "int16"])
 @pytest.mark.parametrize("step", [0.0625, 1e-4])
 def test_on_every_backend(step: float, output: str) -> None:

@@ -64,6 +64,7 @@ def derivation(step: float, bits: int):
     return derive
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("output", "bits"), [("pair", 0), ("int8", 8), ("int16", 16)])
 def test_on_every_backend(output: str, bits: int) -> None:
     step = float(np.float32(0.06))

@@ -33,6 +33,7 @@ def derivation(step: float, length: int, published: bool):
     return derive
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("output", ["pair", "uint8"])
 @pytest.mark.parametrize(("step", "length"), [(0.0625, 65536), (0.01, 197), (1.0, 600)])
 def test_the_arithmetic(step: float, length: int, output: str) -> None:

@@ -125,6 +125,7 @@ def everywhere(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return request.param, [on_onnxruntime(proto), artifact]
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("kind", TYPES)
 def test_special_scores(everywhere: tuple[str, list[Run]], kind: str) -> None:
     method, backends = everywhere

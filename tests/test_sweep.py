@@ -66,6 +66,7 @@ def test_a_value_is_that_of_check_of_the_converted_model(tmp_path: Path) -> None
         assert outcome.loss.low == pytest.approx(-result.interval.high)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("metric", ["perplexity", "kl", "top1-agreement", "relative-error", "max-error"])
 def test_metrics_of_every_kind(tmp_path: Path, metric: str) -> None:
     sweep = run(LM, TEXT, out=tmp_path / "out", metric=metric, methods="deferred-log", bits="3", limit=6, threads=1)
@@ -199,7 +200,7 @@ def without_seconds(folder: Path) -> dict[str, object]:
 
 
 def test_kill_and_resume(tmp_path: Path) -> None:
-    killed_and_resumed(tmp_path, 2, 0)
+    killed_and_resumed(tmp_path, 1, 0)
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ WINDOWS = 0.25
         ("ita", 2, 200, 0.06),
         ("deferred-log-octaves", 1, 200, 0.06),
         ("deferred-log-octaves", 1, 200, WINDOWS),
-        ("edge-moe", 1, 50, 0.06),
+        pytest.param("edge-moe", 1, 50, 0.06, marks=pytest.mark.slow),
     ],
 )
 def test_gives_what_the_interpreter_gives(tmp_path: Path, method: str, lanes: int, length: int, step: float) -> None:
@@ -40,7 +40,8 @@ def test_gives_what_the_interpreter_gives(tmp_path: Path, method: str, lanes: in
 
 
 @pytest.mark.parametrize(
-    ("method", "output", "lanes", "masked"), [("ita", "uint8", 2, True), ("tflite-int8", "int8", 1, False)]
+    ("method", "output", "lanes", "masked"),
+    [("ita", "uint8", 2, True), pytest.param("tflite-int8", "int8", 1, False, marks=pytest.mark.slow)],
 )
 def test_gives_probabilities_as_published(tmp_path: Path, method: str, output: str, lanes: int, masked: bool) -> None:
     """Three passes, with numbers of a row that are computed bit by bit between two."""

@@ -30,6 +30,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, object], Mapping[str, object]]] = {
 }
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("case", CASES)
 def test_rows_that_are_too_long_stop_nothing(tmp_path: Path, case: str) -> None:
     """The testbench has such rows, and others behind them."""

@@ -44,6 +44,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, object], int, int, tuple[int, ...]]]
 }
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("case", CASES)
 def test_says_how_many_clocks_lie_between_rows(tmp_path: Path, case: str) -> None:
     """As many as more rows take in the simulation."""

@@ -19,6 +19,7 @@ from tests.simulators import check, compile_core, simulate
 STALLS = ((100, 100), (70, 60), (100, 20))
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(("bits", "lanes"), [(4, 1), (4, 2), (4, 4), (3, 2), (2, 1), (2, 2), (2, 8)])
 def test_packed_results_are_what_the_interpreter_gives(tmp_path: Path, bits: int, lanes: int) -> None:
     """Rows that end within a byte are among them."""

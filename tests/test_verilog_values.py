@@ -36,6 +36,7 @@ def check(folder: Path, made: MadeWeightedCore, simulator: str, stalls: tuple[tu
         assert said.startswith(expected), said
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("r", "values", "masked"),
     [
