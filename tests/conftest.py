@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow all but some cases of each test that has the marker `quick_cases`: the same ones in every process."""
+    """Mark as slow all but some cases of each test that has the marker `quick_cases`, the same in every process."""
     cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("quick_cases") and not item.get_closest_marker("slow"):
