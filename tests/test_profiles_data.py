@@ -211,3 +211,16 @@ def test_convert_for_takes_data_on_the_command_line(tmp_path: Path, monkeypatch:
     assert json.loads(done.stdout)["converted"] == []
     done = softq(main, ["convert", "model.onnx", "dry.onnx", "--for", "openvino", "--calibration", "none.npz"])
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize(("name", "opset"), [("tensorrt-fp8", 19), ("tensorrt-int8", 19), ("qnn-htp", 17)])
+def test_an_old_model_is_raised_to_the_version_that_has_the_codes(name: str, opset: int) -> None:
+    model, profile = attention(None, None, factor=True), load_profile(name)
+    model.opset_import[0].version, model.ir_version = 17, 8
+    feed = feed_of(model)
+    converted = convert_for(model, profile, calibration=[feed]).model
+    assert converted.opset_import[0].version == opset
+    onnx.checker.check_model(converted, full_check=True)
+    assert [one.taken for one in judge(converted, profile)] == ["as it is"]
+    tolerance = 0.02 if name == "qnn-htp" else TOLERANCES[name]  # Codes of 8 bits: those of 16 came with 21.
+    assert 0 < distance(run(converted, feed), run(model, feed)) < tolerance

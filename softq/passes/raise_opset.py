@@ -1,4 +1,4 @@
-"""Raising a model's default operator set to 18, one node at a time.
+"""Raising a model's default operator set, one node at a time: to 18, or to what is asked for.
 
 `onnx.version_converter` converts the nodes, each as a model of its own: its inputs typed by shape inference, its small
 constant inputs beside it. Given a whole model, the converter wants every weight in one message, drops metadata, rejects
@@ -30,7 +30,7 @@ from softq.passes import PassEntry
 from softq.passes.rewriting.lone_nodes import FLATTENING, Key, LoneNodes, input_names, output_names
 
 TARGET = 18
-"""The operator set that softq's rewrites are written for."""
+"""The operator set that softq's rewrites are written for, and to which a model is raised if no other is named."""
 
 _ONNXRUNTIMES = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """What onnxruntime writes without a domain whatever the operator set: the first means what it means from 17 on."""
@@ -44,30 +44,31 @@ class _Replacement:
 
 
 class RaiseOpset(ir.passes.InPlacePass):
-    """Raises the default-domain operator set of a model below 18 to 18; other models stay as they are.
+    """Raises the default-domain operator set of a model below the target to it; other models stay as they are.
 
     Outputs, interface and IR version stay the same. (Below IR version 4 an initializer is also an input, which
     onnxruntime takes for a constant; from 4 on it would take it for something that a caller may set.) Model-local
-    functions of a model below 18 are inlined first, since they import the operator set of the model; in a model that is
+    functions of a model below it are inlined first, since they import the operator set of the model; in a model that is
     not raised they stay. A refusal leaves the model unchanged.
 
     Args:
         facts: What was asked of the model as it is, so that inference need not run again; None to ask anew.
+        target: The operator set.
     """
 
-    def __init__(self, facts: Facts | None = None) -> None:
-        self._facts = facts
+    def __init__(self, facts: Facts | None = None, target: int = TARGET) -> None:
+        self._facts, self._target = facts, target
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Raise the model in place.
 
         Raises:
-            RefusalError: a node has no equal at operator set 18, or its meaning depends on a rank that is not known.
+            RefusalError: a node has no equal at the target, or its meaning depends on a rank that is not known.
             InputError: opening functions or replacing operators would make more nodes than `softq.limits` allows.
         """
         # Importing "ai.onnx" and importing "" are the same thing; onnx-ir keeps whichever was written.
         version = model.opset_imports.get("", model.opset_imports.get("ai.onnx"))
-        if version is None or version >= TARGET:
+        if version is None or version >= self._target:
             return ir.passes.PassResult(model, modified=False)
         facts, known = self._facts, dict[Key, onnx.GraphProto]()
         if model.functions:
@@ -75,16 +76,16 @@ class RaiseOpset(ir.passes.InPlacePass):
             trial = as_model(model)
             _inline(trial)
             facts = Facts(ModelView(trial))
-            _check_size(_plan(trial, version, facts, known))
+            _check_size(_plan(trial, (version, self._target), facts, known), self._target)
             _inline(model)
             facts = facts.ask_again(model)
-        plan = _plan(model, version, facts or Facts(ModelView(model)), known)
-        _check_size(plan)
+        plan = _plan(model, (version, self._target), facts or Facts(ModelView(model)), known)
+        _check_size(plan, self._target)
         names = Names(model)
         for replacement in plan:
-            _apply(replacement, names)
+            _apply(replacement, names, self._target)
         model.opset_imports.pop("ai.onnx", None)
-        model.opset_imports[""] = TARGET
+        model.opset_imports[""] = self._target
         return ir.passes.PassResult(model, modified=True)
 
 
@@ -100,16 +101,19 @@ def _inline(model: ir.Model) -> None:
         ) from error
 
 
-def _plan(model: ir.Model, version: int, facts: Facts, known: dict[Key, onnx.GraphProto]) -> list[_Replacement]:
+def _plan(
+    model: ir.Model, versions: tuple[int, int], facts: Facts, known: dict[Key, onnx.GraphProto]
+) -> list[_Replacement]:
     """Return what each node that changes is replaced by; the model stays as it is.
 
     Args:
         model: The model.
-        version: Its operator set.
+        versions: Its operator set, and the target.
         facts: Of the model.
         known: What the converter has made of nodes so far; what it makes of this model's is added.
     """
-    questions, changed = LoneNodes(facts, version), _Changes(version)
+    version, target = versions
+    questions, changed = LoneNodes(facts, version), _Changes(version, target)
     asked: list[tuple[ir.Node, Key]] = []
     new: dict[Key, tuple[ir.Node, onnx.GraphProto]] = {}
     refused: tuple[ir.Node, Exception] | None = None
@@ -124,7 +128,7 @@ def _plan(model: ir.Model, version: int, facts: Facts, known: dict[Key, onnx.Gra
             refused = node, error
             break
         asked.append((node, key))
-    answers = convert_graphs([graph for _, graph in new.values()], version, TARGET)
+    answers = convert_graphs([graph for _, graph in new.values()], version, target)
     for key, (node, graph) in new.items():
         try:
             known[key] = _only_changes(node, graph.node[0], next(answers))
@@ -134,7 +138,7 @@ def _plan(model: ir.Model, version: int, facts: Facts, known: dict[Key, onnx.Gra
     if refused is not None:
         # An attribute of the wrong kind, a constant of two values: the libraries have an error for each.
         node, error = refused
-        what = f"node {node_name(node)!r} ({node.op_type}) from operator set {version} to {TARGET}"
+        what = f"node {node_name(node)!r} ({node.op_type}) from operator set {version} to {target}"
         raise RefusalError(f"cannot raise {what}: {root_line(error, 300)}") from error
     return [_Replacement(node, output_names(node), known[key]) for node, key in asked if known[key].node]
 
@@ -144,10 +148,11 @@ class _Changes:
 
     Args:
         version: The operator set of the model.
+        target: The other one.
     """
 
-    def __init__(self, version: int) -> None:
-        self._version = version
+    def __init__(self, version: int, target: int) -> None:
+        self._version, self._target = version, target
         self._known: dict[str, bool] = {}
 
     def __call__(self, node: ir.Node) -> bool:
@@ -175,19 +180,19 @@ class _Changes:
             if operator in _ONNXRUNTIMES:
                 return False
             raise ValueError(f"no such operator in version {self._version}")
-        old, new = (defs.get_schema(operator, at, "") for at in (self._version, TARGET))
+        old, new = (defs.get_schema(operator, at, "") for at in (self._version, self._target))
         if old.deprecated:
             raise ValueError(f"the operator is not part of version {self._version}")
         return old.since_version != new.since_version or new.deprecated
 
 
-def _check_size(plan: Sequence[_Replacement]) -> None:
+def _check_size(plan: Sequence[_Replacement], target: int) -> None:
     """Refuse more new nodes than the limit; those that stay as they are take next to no time."""
     nodes = sum(len(one.converted.node) + len(one.converted.initializer) for one in plan)
     if nodes > (most := current().opened):
         raise InputError(
-            f"the model is below operator set 18, and the operators that changed since would be replaced by {nodes} "
-            f"nodes; the limit is {most} (--limit-opened changes it)"
+            f"the model is below operator set {target}, and the operators that changed since would be replaced by "
+            f"{nodes} nodes; the limit is {most} (--limit-opened changes it)"
         )
 
 
@@ -208,9 +213,9 @@ def _are_equal(a: onnx.NodeProto, b: onnx.NodeProto) -> bool:
     return a == b or key(a) == key(b)
 
 
-def _apply(replacement: _Replacement, names: Names) -> None:
+def _apply(replacement: _Replacement, names: Names, target: int) -> None:
     old = replacement.node
-    stem = f"{next(o.name for o in old.outputs if o.name)}_opset{TARGET}"
+    stem = f"{next(o.name for o in old.outputs if o.name)}_opset{target}"
     # Of the node as it is now: an input may come from a neighbour that was replaced since the plan was made.
     values = {name: value for value, name in input_names(old).items()}
     nodes: list[ir.Node] = []

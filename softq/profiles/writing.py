@@ -8,15 +8,17 @@ DequantizeLinear; what was there of weights stays behind these.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
-from softq.errors import UsageError
+from softq.errors import InputError, RefusalError, UsageError
 from softq.forms.matching.guards import ISNAN_WHERE, look_behind
 from softq.graph.edits import take_over
 from softq.graph.queries import graph_of, is_op
@@ -25,6 +27,7 @@ from softq.graph.view import ModelView
 from softq.passes import PASSES
 from softq.passes.locate import locate
 from softq.passes.normalize import Normalize
+from softq.passes.raise_opset import RaiseOpset
 from softq.passes.rewriting.attention_regions import NotFusedError, Region, find_products
 from softq.passes.rewriting.tensor_codes import Codes
 from softq.passes.smooth_keys import smooth
@@ -45,6 +48,8 @@ _OPSETS = {"uint8": 10, "int8": 10, "uint16": 21, "int16": 21, "float8e4m3fn": 1
 """The version of the default domain from which on QuantizeLinear gives such codes."""
 
 _NEVER = 1 << 16
+_INITIALIZERS_ALONE = 4
+"""The version of ONNX's format from which on an initializer need not be an input."""
 
 _NARROW_SCALES = 19
 """The version of the default domain from which on QuantizeLinear takes float16 with a scale of float16."""
@@ -95,6 +100,7 @@ def write(model: ir.Model, needs: Mapping[str, Need], ranges: Ranges, *, compute
         computes: Whether scales that a rule lets the model compute are to be computed.
     """
     modified = _open(model, [key for key, need in needs.items() if need.opens])
+    modified |= _raise(model, needs)
     wanted: list[Wanted] = []
     for act in (_move_factor, _smooth, _narrow, _bring_close):
         modified |= _everywhere(model, needs, act)
@@ -121,6 +127,32 @@ def write(model: ir.Model, needs: Mapping[str, Need], ranges: Ranges, *, compute
     for act in (code_operands, code_scores, _code_weights):
         modified |= _everywhere(model, needs, act)
     return modified
+
+
+def _raise(model: ir.Model, needs: Mapping[str, Need]) -> bool:
+    """Raise a model to the version that has the codes and scales which are asked for; one that cannot be stays."""
+    wanted = 0
+
+    def look(rewriter: Rewriter, key: str, view: SiteView, need: Need) -> None:
+        nonlocal wanted
+        asked = [one.codes for one in need.unmet(view, Products)]
+        asked += [one.codes for one in need.unmet(view, Dtype) if _gets_codes(rewriter, view, one)]
+        asked += [tuple(code.dtype for code in one.encodings) for one in need.unmet(view, Output)]
+        versions = [min(_OPSETS.get(name, _NEVER) for name in names) for names in asked if names]
+        versions += [_NARROW_SCALES for rule in need.unmet(view, Between) if NARROW.name.lower() in rule.floats]
+        wanted = max(wanted, *versions, 0)
+
+    _everywhere(model, needs, look)
+    if not model.opset_imports.get("", _NEVER) < wanted < _NEVER:
+        return False
+    with contextlib.suppress(RefusalError, InputError):
+        RaiseOpset(target=wanted)(model)
+        # Below 4 an initializer is also an input.
+        if model.ir_version >= _INITIALIZERS_ALONE:
+            least = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", wanted)])
+            model.ir_version = max(model.ir_version, least)
+        return True
+    return False
 
 
 Act = Callable[[Rewriter, str, SiteView, Need], None]
