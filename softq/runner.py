@@ -94,11 +94,13 @@ class OnnxRunner:
         *,
         threads: int | None = None,
         spin: bool = True,
+        optimize: bool = True,
         operators: Path | None = None,
     ) -> OnnxRunner:
         """Return a runner of a model; `threads` is the number of threads, all cores by default.
 
         Without `spin` its threads sleep as soon as a run ends: those of another session that is timed need the cores.
+        Without `optimize` the model runs as it is written: no kernel takes the place of several operators.
         A path is given to onnxruntime as it is, so weights beside the model are mapped, not copied. `operators` is a
         folder of operators that softq's functions run by (`softq.onnxruntime.register`), and not by their bodies.
 
@@ -113,6 +115,8 @@ class OnnxRunner:
         options.intra_op_num_threads = threads or 0
         if not spin:
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if not optimize:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4  # What fails is raised; nothing is printed.
         if operators is not None:
             from softq.onnxruntime import register

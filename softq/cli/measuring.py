@@ -9,6 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from softq.cli import completing, options
 from softq.cli.printing import exit_unless, print_json, print_line, print_notes, print_text
@@ -87,6 +88,11 @@ def granularity(what: str) -> Callable[[Callable[..., None]], Callable[..., None
 def common(command: Callable[..., None]) -> Callable[..., None]:
     """Add the arguments that all these commands share."""
     return reduce(lambda made, decorate: decorate(made), reversed(_COMMON), command)
+
+
+def is_given(name: str) -> bool:
+    """Say whether the user gave an option, on the command line or in a file of them; the others have their defaults."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def take_task(model: str, given: dict[str, Any]) -> Task:

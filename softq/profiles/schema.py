@@ -9,6 +9,8 @@ from fractions import Fraction
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from softq.errors import InputError
+from softq.methods import METHODS
+from softq.nearest import unknown
 from softq.profiles.checks import CHECKS, SUBJECTS, Check, Encoding, Told
 
 
@@ -54,6 +56,7 @@ class Profile:
         softmax: Rules for each softmax.
         attention: Rules for one whose weights are multiplied by values, besides those.
         not_stated: The subjects on which the documents are silent, of both.
+        methods: Names of softq's methods that compute what the device's kernels do.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Profile:
     softmax: tuple[Rule, ...]
     attention: tuple[Rule, ...]
     not_stated: Mapping[str, tuple[str, ...]]
+    methods: tuple[str, ...] = ()
 
 
 Table = Mapping[str, object]
@@ -78,9 +82,8 @@ def parse_profile(given: Table, name: str, file: str) -> Profile:
     Raises:
         InputError: something is missing, unknown, of another type or said twice; the message names file and place.
     """
-    head = _fields(
-        given, dict.fromkeys(("name", "summary"), str), ("sources", "softmax", "attention", "not_stated"), file
-    )
+    others = ("methods", "sources", "softmax", "attention", "not_stated")
+    head = _fields(given, dict.fromkeys(("name", "summary"), str), others, file)
     if head["name"] != name:
         raise InputError(f"{file}: the profile is named {head['name']!r}; the file's name asks for {name!r}")
     sources = {
@@ -95,7 +98,12 @@ def parse_profile(given: Table, name: str, file: str) -> Profile:
     for key in silent.keys() - SUBJECTS.keys():
         raise InputError(f"{file}: not_stated.{key} is unknown; allowed is {' or '.join(SUBJECTS)}")
     stated = {part: _silence(silent.get(part, []), part, rules[part], file) for part in SUBJECTS}
-    return Profile(str(head["name"]), str(head["summary"]), sources, rules["softmax"], rules["attention"], stated)
+    methods = cast("tuple[str, ...]", _value(given.get("methods", []), tuple[str, ...], f"{file}: methods"))
+    for one in methods:
+        if one not in METHODS.entries():
+            raise InputError(f"{file}: methods: {unknown('method', one, METHODS.entries(), 'softq methods')}")
+    texts = str(head["name"]), str(head["summary"])
+    return Profile(*texts, sources, rules["softmax"], rules["attention"], stated, methods)
 
 
 def _rules(given: object, sources: Mapping[str, Source], used: set[str], where: str) -> tuple[Rule, ...]:

@@ -90,7 +90,8 @@ def describe_profile(profile: Profile) -> dict[str, object]:
         for part in ("softmax", "attention") for rule in getattr(profile, part)
     ]  # fmt: skip
     silent = {part: list(said) for part, said in profile.not_stated.items()}
-    return {"name": profile.name, "summary": profile.summary, "rules": rules, "not_stated": silent}
+    methods = list(profile.methods)
+    return {"name": profile.name, "summary": profile.summary, "methods": methods, "rules": rules, "not_stated": silent}
 
 
 def profile_to_text(profile: Profile) -> str:
@@ -102,7 +103,8 @@ def profile_to_text(profile: Profile) -> str:
                 "", f"{part}, {rule.subject}: {rule.says}",
                 f"  {rule.source.title}, {rule.source.version} (read {rule.source.read})", f"  {rule.source.url}",
             ])  # fmt: skip
-    return text + lines(["", *_closing(profile)])
+    kernels = [f"What its kernels compute: {', '.join(profile.methods)}."] if profile.methods else []
+    return text + lines(["", *kernels, *_closing(profile)])
 
 
 def profiles_to_text(profiles: Sequence[Profile]) -> str:

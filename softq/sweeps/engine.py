@@ -19,11 +19,12 @@ from softq.progress import Progress
 from softq.sweeps.costs import Costs, parse_cost
 from softq.sweeps.distributed import check_workers, connect, open_evaluator
 from softq.sweeps.eta import Eta
-from softq.sweeps.evaluate.evaluator import Candidate, Evaluator, Measurement, Subject
+from softq.sweeps.evaluate.evaluator import Candidate, Evaluator, Form, Measurement, Subject
 from softq.sweeps.evaluate.framework import ModelSource, Opened
 from softq.sweeps.evaluate.timer import Timer
 from softq.sweeps.folder import check_same, clear_folder, make_scratch, open_folder, read_existing, write_study
 from softq.sweeps.planner import Planner, plan_for
+from softq.sweeps.profiled import Profiled
 from softq.sweeps.records import Costed, Estimate, Outcome, Setting, SiteErrors, Study, Timed, append
 from softq.sweeps.sampled_rows import Rows, sample_or_note
 from softq.sweeps.settings import Granularity, expand, hash_files
@@ -53,11 +54,13 @@ class Job:
         setting: The setting.
         sites: Gives the errors by site, where they are known; called once, when the metric has been measured.
         measured: Whether the metric is to be measured; if not, the outcome has the errors alone.
+        make: Gives the model, where no plan makes it.
     """
 
     setting: Setting
     sites: Callable[[], Mapping[str, SiteErrors]] = dict[str, SiteErrors]
     measured: bool = True
+    make: Callable[[], Form] | None = None
 
 
 Prepare = Callable[[Planner, Subject, Container[str], list[str]], Sequence[Job]]
@@ -76,6 +79,7 @@ def run(
     options: Sequence[str] = (),
     granularity: Granularity = "site",
     force: bool = False,
+    profile: str | None = None,
     progress: Progress | None = None,
     **more: Unpack[TaskOptions],
 ) -> Sweep:
@@ -91,10 +95,12 @@ def run(
         out: The sweep's folder, made if it is not there; `softq.sweeps.records` says what is in it.
         metric: Name of the metric.
         methods: `all`, or names joined by commas; a name may be the file of a method of one's own (`my_method.py`).
+            Empty beside a profile for none.
         bits: Widths such as `4`, `2-8` or `2,4,6-8`.
         options: Options of a method, `METHOD.KEY=VALUE` each.
         granularity: Whether options are fitted per site or, where a method can, per head.
         force: Start anew in a folder that holds something else.
+        profile: A device family (`softq.profiles`) or the file of one: what `convert --for` makes is measured, too.
         progress: Called with a step's name, the milliseconds that passed, and those with the ones still to come.
         **more: See `softq.sweeps.task.TaskOptions`.
 
@@ -104,18 +110,29 @@ def run(
         RefusalError: no setting can be measured.
     """
     task = make_task(model, data, metric, **more)
-    settings, notes = expand(methods, bits, options, task.calibration is not None, granularity)
+    asked = None if profile is None else Profiled.of(profile, task)
+    settings, notes = ((), ()) if asked and not methods else expand(
+        methods, bits, options, task.calibration is not None, granularity
+    )  # fmt: skip
     files = hash_files(settings, task)
-    conditions = {"methods": methods, "bits": bits, "set": sorted(options), "granularity": granularity} | (
-        {"files": files} if files else {}
-    )
+    conditions = {
+        "methods": methods,
+        "bits": bits,
+        "set": sorted(options),
+        "granularity": granularity,
+        "for": None if asked is None else asked.condition,  # Earlier sweeps have no such condition.
+        **({"files": files} if files else {}),
+    }
 
     def jobs(planner: Planner, subject: Subject, done: Container[str], notes: list[str]) -> list[Job]:
         planner.check(one.method for one in settings)
         rows = Rows(planner, subject, task, {one.method for one in settings})
         if any(one.key not in done for one in settings):
             sample_or_note(rows, notes, None if progress is None else partial(progress, "rows"))
-        return [Job(one, partial(_errors, rows, one, notes)) for one in settings]
+        found = [Job(one, partial(_errors, rows, one, notes)) for one in settings]
+        if asked is not None:
+            found += [Job(one, make=asked.make(planner.model, one, task)) for one in asked.settings]
+        return found
 
     with open_folder(out, force) as folder:
         return measure(task, folder, jobs, notes, conditions, step="sweep", force=force, progress=progress)
@@ -160,7 +177,7 @@ def measure(
     costs = None if spec is None else Costs(spec, planner)
 
     def cost_of(one: Setting) -> Costed | None:
-        return None if costs is None else costs.of(one.method, one.options, one.site)
+        return None if costs is None or one.is_profiled else costs.of(one.method, one.options, one.site)
 
     todo = [job for job in jobs if job.setting.key not in done]
     if before is None or todo:
@@ -172,7 +189,7 @@ def measure(
             open_evaluator(client, task, opened, planner, runner, subject, place, report) as evaluator,
             _timer(task, opened, planner, subject, place) as timer,
         ):
-            methods = sorted({job.setting.method for job in jobs})
+            methods = sorted({job.setting.method for job in jobs if not job.setting.is_profiled})
             study = _study(task, known, planner, methods, evaluator, None if timer is None else timer.size_bytes)
             if before is None:
                 clear_folder(folder)
@@ -189,12 +206,15 @@ def measure(
             measured = [job for job in todo if job.measured]
             kinds = [job.setting.method for job in measured for _ in range(evaluator.pieces)]
             eta = Eta(step, kinds, evaluator.seconds / evaluator.pieces, progress)
-            candidates = (_candidate(planner, job.setting) for job in measured)
+            candidates = (_candidate(planner, job) for job in measured)
             for number, found in evaluator.measure_each(candidates, eta):
                 one = measured[number].setting
                 if isinstance(found, Measurement):
                     sites = measured[number].sites()
-                    own, built = (Timed(), {}) if timer is None else timer.measure(plan_for(planner, one))
+                    # What a profile asks for has its times on the device.
+                    own, built = Timed(), dict[str, Timed]()
+                    if timer is not None and not one.is_profiled:
+                        own, built = timer.measure(plan_for(planner, one))
                     measures = (found.metric, found.loss, found.samples, found.seconds)
                     told = (own.time_ratio, own.size_bytes, cost_of(one), built)
                     append(folder, Outcome(one, *measures, sites, *told))
@@ -223,9 +243,10 @@ def _errors(rows: Rows, setting: Setting, notes: list[str]) -> Mapping[str, Site
         return {}
 
 
-def _candidate(planner: Planner, setting: Setting) -> Candidate:
+def _candidate(planner: Planner, job: Job) -> Candidate:
+    setting = job.setting
     try:
-        plan = plan_for(planner, setting)
+        plan = plan_for(planner, setting) if job.make is None else job.make()
     except (RefusalError, ProofError) as error:
         plan = error
     return Candidate(setting.method, describe(setting), plan)

@@ -28,12 +28,16 @@ REPORTS = ("report.html", "report.json", "report.csv", "report.md", "report.mode
 """What `softq.sweeps.report` writes from them."""
 
 
+PROFILED = "for "
+"""What the name of a setting begins with that is of a profile, and of no method."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """A method with its options, and where it is used.
 
     Attributes:
-        method: Name of the method.
+        method: Name of the method; "for" and a profile's name where it is what that profile asks for.
         options: Its options by name, as the user gave them (`bits` among them); the others have their defaults.
         site: The one site that gets it; None if every site that takes a method does.
         head: The one head of the site that gets it, the others staying float; None if all do.
@@ -43,6 +47,11 @@ class Setting:
     options: Mapping[str, OptionValue]
     site: str | None = None
     head: int | None = None
+
+    @property
+    def is_profiled(self) -> bool:
+        """Whether it is what a profile asks for: there is no method then."""
+        return self.method.startswith(PROFILED)
 
     @property
     def key(self) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @measuring.common
 @measuring.OUT
 @measuring.FORCE
+@options.PROFILE
 @measuring.granularity("What options are fitted for on calibration data.")
 @options.TIME
 @options.TIME_ON
@@ -32,9 +33,19 @@ if TYPE_CHECKING:
 @click.option("--junit", metavar="FILE", help="Write a test case for each setting as JUnit XML.")
 @options.JSON
 def sweep(
-    model: str, out: str, force: bool, max_drop: str | None, junit: str | None, as_json: bool, **given: Any
+    model: str,
+    out: str,
+    force: bool,
+    profile: str | None,
+    max_drop: str | None,
+    junit: str | None,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Measure every method at every width for MODEL.
+
+    With --for what a device asks for is measured, too: the model that softq convert --for makes, with each type of
+    codes that the rules allow; methods are then those that compute what its kernels do, unless --methods names others.
 
     The same command again goes on where it stopped. With the extra `report` the report is written into the folder, as
     by softq report.
@@ -44,9 +55,15 @@ def sweep(
     from softq.sweeps.budget import Budget, judge_all
 
     check_outputs([junit], [model, given["data"], given["calibration"]])
+    if profile is not None and not measuring.is_given("methods"):
+        from softq.profiles import load_profile
+
+        given["methods"] = ",".join(load_profile(profile).methods)
     allowance = None if max_drop is None else parse_drop(max_drop)
     with progress() as step:
-        found = run(model, out=out, force=force, command=measuring.command_line(), progress=step, **given)
+        found = run(
+            model, out=out, force=force, profile=profile, command=measuring.command_line(), progress=step, **given
+        )
     budget = None if allowance is None else Budget.of(allowance, found.study)
     written = measuring.write_page(out, max_drop)
     if junit is not None:

@@ -21,7 +21,16 @@ from softq.sweeps.distributed.shards import partition
 from softq.sweeps.distributed.worker import Answer, Workspace
 from softq.sweeps.distributed.worker_state import Unit
 from softq.sweeps.eta import Eta
-from softq.sweeps.evaluate.evaluator import Candidate, Evaluator, LocalEvaluator, Measurement, Refused, Report, Subject
+from softq.sweeps.evaluate.evaluator import (
+    Candidate,
+    Evaluator,
+    Form,
+    LocalEvaluator,
+    Measurement,
+    Refused,
+    Report,
+    Subject,
+)
 from softq.sweeps.evaluate.framework import Opened
 from softq.sweeps.evaluate.intervals import estimate_candidate, estimate_reference
 from softq.sweeps.planner import Planner
@@ -89,6 +98,7 @@ class DistributedEvaluator:
                     begun[number] += [Unit(number, one.title, shard, one.plan) for shard in self._shards]
                     yield from list(begun[number])
                 else:
+                    assert not isinstance(one.plan, Form), "what no plan makes is measured in one process"
                     refuse(number, one.plan)
 
         def refuse(number: int, found: Refused) -> None:

@@ -127,6 +127,13 @@ def run_batch(runner: Runner, subject: Subject, part: Batch) -> tuple[Mapping[st
     return run_samples(runner, part.inputs, subject.names, part.samples), labels_of(part, subject.label)
 
 
+@dataclass(frozen=True, eq=False)
+class Form:
+    """A model that no plan makes; `open` gives what runs it."""
+
+    open: Callable[[], Runner]
+
+
 @dataclass(frozen=True)
 class Candidate:
     """Something to measure.
@@ -134,12 +141,12 @@ class Candidate:
     Attributes:
         kind: Candidates of one kind cost about the same time.
         title: What a message calls it.
-        plan: Its plan, or why there is none.
+        plan: Its plan, or its model if no plan makes that, or why there is none.
     """
 
     kind: str
     title: str
-    plan: Plan | Refused
+    plan: Plan | Form | Refused
 
 
 class Evaluator(Protocol):
@@ -199,9 +206,9 @@ class LocalEvaluator:
         self.samples, self.seconds = self._pass(runner, self._meter.look, self._meter.add_reference, report)
         self.reference = estimate_reference(self._meter)
 
-    def measure(self, plan: Plan, report: Report | None = None) -> Measurement:
-        """Return what the model that a plan makes gives; `report` is called with the number of samples done."""
-        runner = self._sessions.runner(plan)
+    def measure(self, plan: Plan | Form, report: Report | None = None) -> Measurement:
+        """Return what a candidate's model gives; `report` is called with the number of samples done."""
+        runner = plan.open() if isinstance(plan, Form) else self._sessions.runner(plan)
         self._meter.begin()
         samples, seconds = self._pass(runner, self._meter.compare, self._meter.add, report)
         return Measurement(*estimate_candidate(self._meter), samples, seconds)
@@ -211,7 +218,7 @@ class LocalEvaluator:
         eta.begin()
         for number, one in enumerate(candidates):
             found = one.plan
-            if isinstance(found, Plan):
+            if isinstance(found, Plan | Form):
                 try:
                     found = self.measure(found, lambda n: eta.part(n / self.samples))
                 except (RefusalError, ProofError) as error:

@@ -14,7 +14,7 @@ from softq.methods import METHODS, Method, OptionValue
 from softq.reports import parse_drop
 from softq.rowprog import DType, Kind, Program
 from softq.rowprog.ranges import largest_length, prove
-from softq.sweeps.records import Outcome, Setting, SiteErrors, Study
+from softq.sweeps.records import PROFILED, Outcome, Setting, SiteErrors, Study
 from softq.sweeps.report.columns import columns_of, numbers_of
 from softq.sweeps.report.content import BITS, Content, Errors, Measured, Place, Subject
 from softq.sweeps.report.cost import Cost
@@ -191,7 +191,7 @@ def _costs(rows: Sequence[Measured], sites: Sequence[Place]) -> tuple[list[Cost]
     notes: list[str] = []
     widest: dict[tuple[int, int], int] = {}
     for row in rows:
-        if row.site is not None or row.head is not None:
+        if row.site is not None or row.head is not None or row.method.startswith(PROFILED):
             continue
         try:
             program = _program(row.method, row.options)
