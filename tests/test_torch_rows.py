@@ -29,12 +29,14 @@ ROWS = [
     np.zeros((3, 0), np.float32), np.array([[2.5], [-np.inf], [np.inf]], np.float32),
     SPECIAL, np.array([[np.nan, 1, 2], [1, 2, 3]], np.float32),
 ]  # fmt: skip
+TYPES = {"difference_type": "bf16", "exponential_type": "bf16", "sum_type": "f16", "product_type": "e4m3"}
 SETTINGS: Mapping[str, Sequence[Mapping[str, object]]] = {
     "deferred-log": [
         *({"bits": b} for b in range(2, 9)), {"rest": "mean"}, {"peak": "full", "weight_bits": 8}, {"r": 2},
     ],
     "uniform": [{"bits": 2}], "minifloat": [{"bits": 3}], "adalog": [{"bits": 3, "zero": "beyond"}],
     "bias-corrected": [{"bias": "query"}],
+    "exact": [TYPES], "exact-online": [TYPES], "two-pass": [TYPES],
 }  # fmt: skip
 CASES = [(name, {}) for name in METHODS.entries()] + [(n, s) for n, all_ in SETTINGS.items() for s in all_]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from softq.errors import UsageError
-from softq.methods._contract import Outputs
-from softq.methods._fitted import Given, take
+from softq.methods._contract import Method, Outputs
+from softq.methods._fitted import Given, per_head, take
 from softq.methods._options import FITTED_SCOPES, option
 from softq.methods._roundings import FloatOptions
 from softq.methods._softmax import softmax
@@ -22,8 +22,16 @@ from softq.rowprog.formats import FORMATS
 from softq.rowprog.program import Scope
 from softq.rowprog.rounding import round_to
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    CodedT = TypeVar("CodedT", bound="CodedOptions")
+
 Code = Callable[[Value], Value]
 """Returns the weights of numbers in [0, 1], rows of f32."""
+
+MX_BLOCK = 32
+"""Numbers of a block in the microscaling formats."""
 
 LEAST_SCALE = 2.0**-100
 """Scales of blocks end here, far above the least of E8M0: no subnormal number of f32 arises."""
@@ -119,3 +127,42 @@ def of_column(t: Trace, values: Value, one: float) -> tuple[Value, Value]:
     """Return what a column of V is multiplied back with, scalar of f32, and V over it: its greatest is `one` then."""
     scale = t.max(t.row_max(sizes(t, values)) * t.const(1 / one, DType.F32), LEAST_SCALE)
     return scale, t.divide(values, scale)
+
+
+def coded_method(
+    *,
+    name: str,
+    summary: str,
+    source: str,
+    options: type[CodedT],
+    code: Callable[[Trace, CodedT, Value], Value],
+    column: Callable[[Trace, CodedT], Value],
+    one: Callable[[CodedT], float] = lambda options: 1.0,
+) -> Method[CodedT]:
+    """Return a method whose block scales follow from the row, so that only its sum is fitted.
+
+    Args:
+        name: As in `Method`, like `summary`, `source` and `options`.
+        summary: One line.
+        source: Where the formula comes from.
+        options: The dataclass of its options.
+        code: Returns the weights of numbers in [0, 1], rows of f32.
+        column: Returns a column of V, the trace's scores, in the same format.
+        one: What 1 weighs.
+    """
+
+    def trace(t: Trace, given: CodedT) -> Outputs:
+        return coded(t, given, lambda values: code(t, given, values), t.const(one(given), DType.F32))
+
+    return Method(
+        name=name,
+        summary=summary,
+        source=source,
+        options=options,
+        trace=trace,
+        drop_in=True,
+        calibration="optional: fits which sum products are divided by, per site or per head",
+        parameters=per_head(sum=choose_sum),
+        choices=(SUMS,),
+        values=lambda t, given: None if given.values == "f32" else column(t, given),
+    )

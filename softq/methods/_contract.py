@@ -172,4 +172,12 @@ def _program(method: Method[OptionsT], options: OptionsT, scores: DType, masked:
     trace = Trace(
         method.name, structure=options.structure, scores=scores, masked=masked, contract=method.contract, types=types
     )
-    return trace.program(**method.trace(trace, options))
+    outputs = method.trace(trace, options)
+    for step in types:
+        if step not in trace.steps:
+            has = ", ".join(sorted(trace.steps)) or "none"
+            raise UsageError(
+                f"method {method.name} rounds no {step} here: {step}_type is {types[step]}, allowed is f32; its steps "
+                f"with a type are: {has}"
+            )
+    return trace.program(**outputs)

@@ -3,6 +3,10 @@
 The steps are those of `softq.rowprog.library`: the difference from the maximum, the exponential, the sum of a row, and
 what goes into the product with V. The sum is rounded once, behind the last element: in what order accelerators add is
 their own. A distance that is infinite, that of a masked element, stays so in formats without infinities.
+
+Not every method has every step: the weight of a rectified score has no exponential, a logarithm of probabilities no
+product before it is coded. A type for a step that there is not is refused, with those that there are; methods whose
+every number is an integer have no such options, since widths of fixed point stand in their place.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from softq.errors import UsageError
 from softq.methods._options import OptionValue, option
 from softq.methods._scale import integer_step
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import FARTHEST, distance
+from softq.rowprog.library import FARTHEST, exact_distance, in_type
 
 HIDDEN = -5000.0
 """Half of -10000, the least mask that counts as one: what is left of it when the scores themselves were added."""
@@ -36,6 +36,7 @@ class Scores:
         count: How many do, scalar of f32.
         infinite: Where a score is +inf, row of bool.
         is_nan: Whether an element that takes part is NaN, scalar of bool.
+        trace: The trace.
     """
 
     row: Value
@@ -43,10 +44,11 @@ class Scores:
     count: Value
     infinite: Value
     is_nan: Value
+    trace: Trace
 
     def only(self, values: Value, otherwise: float = 0.0) -> Value:
         """Return the values where an element takes part, and `otherwise` elsewhere."""
-        return self.row.trace.select(self.part, values, otherwise)
+        return self.trace.select(self.part, values, otherwise)
 
     def pair(self, weights: Value, normalizer: Value, *, always: bool = False) -> dict[str, Value]:
         """Return a method's two outputs with the special values that every method owes.
@@ -54,27 +56,27 @@ class Scores:
         Elements without part weigh 0, scores of +inf share 1, the normalizer is 0 where nothing takes part and NaN in
         a row that holds a NaN. If `always`, the normalizer depends on nothing in the row and holds for an empty one.
         """
-        t = weights.trace
+        t = self.trace
         ones = t.select(self.infinite, t.const(1.0, DType.F32), 0.0)
         shared = t.row_sum(ones)
         own = normalizer if always else t.select(self.count > 0.0, normalizer, 0.0)
         some = t.select(shared > 0.0, shared, own)
         return {
-            "weights": t.select(shared > 0.0, ones, self.only(weights)),
+            "weights": in_type(t, "product", t.select(shared > 0.0, ones, self.only(weights))),
             "normalizer": t.select(self.is_nan, math.nan, some),
         }
 
 
 def scores(t: Trace) -> Scores:
     """Return the f32 scores of the trace and who takes part."""
-    d = distance(t)
+    d = exact_distance(t)
     x = t.scores
     # A NaN or +inf is at no distance, and takes part; so does what is not beyond both borders.
     far = (d.row >= FARTHEST) & (x <= HIDDEN)
     part = ~far if t.valid is None else ~far & t.valid
     infinite = part & x.eq(math.inf)
     count = t.row_sum(t.select(part, t.const(1.0, DType.F32), 0.0))
-    return Scores(x, part, count, infinite, d.is_nan)
+    return Scores(x, part, count, infinite, d.is_nan, t)
 
 
 WEIGHT_BITS = 15

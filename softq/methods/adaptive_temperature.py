@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
+from softq.methods._roundings import FloatOptions
 from softq.methods._softmax import softmax
 from softq.rowprog import DType, Trace
 from softq.rowprog.library import EXP_LIMIT, exp_minus, horner
@@ -38,7 +39,7 @@ _PEAK = 4.41
 
 
 @dataclass(frozen=True)
-class AdaptiveTemperatureOptions(Options):
+class AdaptiveTemperatureOptions(FloatOptions):
     """What holds beyond the polynomial's greatest value."""
 
     beyond: Literal["held", "published"] = option("held", "what becomes of entropies above 4.41")

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, Outputs, Scope, option
+from softq.methods import Method, Outputs, Scope, option
 from softq.methods._fitted import itself, per_head, take_learned
+from softq.methods._roundings import FloatOptions
 from softq.methods._unnormalized import FLOATS, scores, step_option, units, weight_bits_option, zero_option
 from softq.methods._written import Function, WrittenSettings, collapse, plain
 from softq.rowprog import DType, Trace
-from softq.rowprog.library import exp_minus
+from softq.rowprog.library import exact_exp_minus, in_type
 
 _MOST = 86.0
 """Where x - beta ends at the latest."""
@@ -35,7 +36,7 @@ _MOST_FRACTION = 31
 
 
 @dataclass(frozen=True)
-class ConsmaxOptions(Options):
+class ConsmaxOptions(FloatOptions):
     """The learned constants."""
 
     unnamed = FLOATS
@@ -55,9 +56,10 @@ def _trace(t: Trace, options: ConsmaxOptions) -> Outputs:
         return _trace_integer(t, options)
     x, one = scores(t), t.const(1.0, DType.F32)
     beta, gamma = take_learned(t, options, "beta"), take_learned(t, options, "gamma")
-    z = t.min(x.row - beta, t.const(options.clamp, DType.F32))
-    e = exp_minus(t, t.select(z < 0.0, 0.0 - z, z))
-    return x.pair(t.select(z < 0.0, e, t.divide(one, e)), gamma)
+    difference = in_type(t, "difference", x.row - beta, signed=True)
+    z = t.min(difference, t.const(options.clamp, DType.F32))
+    e = exact_exp_minus(t, t.select(z < 0.0, 0.0 - z, z))
+    return x.pair(in_type(t, "exponential", t.select(z < 0.0, e, t.divide(one, e))), gamma)
 
 
 def _trace_integer(t: Trace, options: ConsmaxOptions) -> Outputs:

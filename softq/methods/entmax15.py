@@ -13,23 +13,24 @@ Calibration: none.
 
 from __future__ import annotations
 
-from softq.methods import Method, Options, Outputs
+from softq.methods import Method, Outputs
 from softq.methods._bisection import simplex
+from softq.methods._roundings import FloatOptions
 from softq.rowprog import DType, Trace
-from softq.rowprog.library import distance
+from softq.rowprog.library import distance, in_type
 
 
-def _trace(t: Trace, options: Options) -> Outputs:
+def _trace(t: Trace, options: FloatOptions) -> Outputs:
     d = distance(t)
     weights, total = simplex(t, t.max(d.row * t.const(0.5, DType.F32), 0.0), 2)
-    return d.pair(weights, total)
+    return d.pair(weights, in_type(t, "sum", total))
 
 
 METHOD = Method(
     name="entmax15",
     summary="1.5-entmax, half-way to sparsemax, with exact zeros, for models trained with it.",
     source="1.5-entmax, Peters, Niculae and Martins, ACL 2019, arXiv 1905.05702",
-    options=Options,
+    options=FloatOptions,
     trace=_trace,
     written=lambda f: ({},),
 )

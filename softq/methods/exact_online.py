@@ -13,6 +13,8 @@ where scores are kept, take that one: onnxruntime loops over the elements of thi
 one pass is the pass `fuse-topk`.
 Input: any f32; -inf is masked, +inf takes all the weight.
 Integers: none. Accumulator: f32, S in [1, 2^24]; one added to 2^24 leaves it, in any program of f32.
+Types: the differences and the exponentials of both passes are rounded, by which S is rescaled too; S itself once,
+behind the last element.
 Error: each weight within 1e-7 of e^-d, relatively. S within 1e-7 * (1 + rises of the maximum) + N * 2^-23: each element
 costs one rounding of the sum and at most one of the rescaling.
 Calibration: none.
@@ -22,34 +24,36 @@ from __future__ import annotations
 
 import math
 
-from softq.methods import Method, Options, Outputs
+from softq.methods import Method, Outputs
+from softq.methods._roundings import FloatOptions
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import F32_MAX, exp_minus, mask_scores
+from softq.rowprog.library import F32_MAX, Distance, exp_minus, in_type, mask_scores
 
 _GREATEST_SUM = float(2**24)
 
 
-def _trace(t: Trace, options: Options) -> Outputs:
+def _trace(t: Trace, options: FloatOptions) -> Outputs:
     x, is_nan = mask_scores(t)
 
     def step(greatest: Value, total: Value, score: Value) -> tuple[list[Value], list[Value]]:
         rises = score > greatest
         after = t.select(rises, score, greatest)
         # A second score of +inf has the difference NaN, which counts as 0.
-        e = exp_minus(t, t.select(rises, score - greatest, greatest - score))
+        e = exp_minus(t, in_type(t, "difference", t.select(rises, score - greatest, greatest - score)))
         # Intervals do not see that the exponential is positive.
         return [after, t.clamp(t.select(rises, total * e + 1.0, total + e), 0.0, _GREATEST_SUM)], []
 
     start = [t.const(-F32_MAX, DType.F32), t.const(0.0, DType.F32)]
     (greatest, total), _ = t.scan(start, [x], step, [(-F32_MAX, math.inf), (0.0, _GREATEST_SUM)])
-    return {"weights": exp_minus(t, greatest - x), "normalizer": t.select(is_nan, math.nan, total)}
+    d = Distance(in_type(t, "difference", greatest - x), is_nan, t)
+    return d.pair(exp_minus(t, d.row), in_type(t, "sum", total))
 
 
 METHOD = Method(
     name="exact-online",
     summary="The float32 softmax with a running maximum, two passes instead of three; for streams.",
     source="Milakov and Gimelshein, arXiv 1805.02867",
-    options=Options,
+    options=FloatOptions,
     trace=_trace,
     drop_in=True,
     contract=True,

@@ -22,12 +22,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from softq.methods import Method, Outputs, option
-from softq.methods._coded import SUMS, CodedOptions, ScaleRounding, choose_sum, coded, in_blocks, scale_option
-from softq.methods._fitted import per_head
-from softq.rowprog import DType, Trace, Value
-
-_BLOCK = 32
+from softq.methods import option
+from softq.methods._coded import MX_BLOCK, CodedOptions, ScaleRounding, coded_method, in_blocks, scale_option
+from softq.rowprog import Trace, Value
 
 
 @dataclass(frozen=True)
@@ -38,26 +35,15 @@ class MxFp8Options(CodedOptions):
     scale: ScaleRounding = scale_option()
 
 
-def _trace(t: Trace, options: MxFp8Options) -> Outputs:
-    one = t.const(1.0, DType.F32)
-    return coded(t, options, lambda values: in_blocks(t, values, options.format, _BLOCK, options.scale), one)
+def _code(t: Trace, options: MxFp8Options, values: Value, *, signed: bool = False) -> Value:
+    return in_blocks(t, values, options.format, MX_BLOCK, options.scale, signed=signed)
 
 
-def _values(t: Trace, options: MxFp8Options) -> Value | None:
-    return (
-        None if options.values == "f32" else in_blocks(t, t.scores, options.format, _BLOCK, options.scale, signed=True)
-    )
-
-
-METHOD = Method(
+METHOD = coded_method(
     name="mxfp8",
     summary="Exponentials in MXFP8, blocks of 32 with a power of two, the division behind the product with V.",
     source="OCP Microscaling Formats 1.0",
     options=MxFp8Options,
-    trace=_trace,
-    drop_in=True,
-    calibration="optional: fits which sum products are divided by, per site or per head",
-    parameters=per_head(sum=choose_sum),
-    choices=(SUMS,),
-    values=_values,
+    code=_code,
+    column=lambda t, options: _code(t, options, t.scores, signed=True),
 )

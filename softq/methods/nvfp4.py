@@ -24,9 +24,7 @@ Calibration: optional; `sum` can be fitted on the squared error of P V, per site
 
 from __future__ import annotations
 
-from softq.methods import Method, Outputs
-from softq.methods._coded import SUMS, CodedOptions, choose_sum, coded, of_column, sizes
-from softq.methods._fitted import per_head
+from softq.methods._coded import CodedOptions, coded_method, of_column, sizes
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.formats import FORMATS
 from softq.rowprog.rounding import round_to
@@ -46,29 +44,26 @@ def in_two_levels(t: Trace, scaled: Value, *, signed: bool = False) -> Value:
     return round_to(t, quotient, "e2m1", signed=signed) * scale
 
 
-def _trace(t: Trace, options: CodedOptions) -> Outputs:
-    if options.of == "probabilities":
-        return coded(t, options, lambda values: in_two_levels(t, values), t.const(1.0, DType.F32))
-    one = t.const(_TOP, DType.F32)
-    return coded(t, options, lambda values: in_two_levels(t, values * one), one)
+def _one(options: CodedOptions) -> float:
+    return 1.0 if options.of == "probabilities" else _TOP
 
 
-def _values(t: Trace, options: CodedOptions) -> Value | None:
-    if options.values == "f32":
-        return None
+def _code(t: Trace, options: CodedOptions, values: Value) -> Value:
+    scaled = values if options.of == "probabilities" else values * t.const(_TOP, DType.F32)
+    return in_two_levels(t, scaled)
+
+
+def _column(t: Trace, options: CodedOptions) -> Value:
     scale, column = of_column(t, t.scores, _TOP)
     return in_two_levels(t, column, signed=True) * scale
 
 
-METHOD = Method(
+METHOD = coded_method(
     name="nvfp4",
     summary="Exponentials in NVFP4, blocks of 16 with scales in E4M3, the division behind the product with V.",
     source="SageAttention3, arXiv 2505.11594",
     options=CodedOptions,
-    trace=_trace,
-    drop_in=True,
-    calibration="optional: fits which sum products are divided by, per site or per head",
-    parameters=per_head(sum=choose_sum),
-    choices=(SUMS,),
-    values=_values,
+    code=_code,
+    column=_column,
+    one=_one,
 )

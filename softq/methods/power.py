@@ -22,15 +22,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
+from softq.methods._roundings import FloatOptions
 from softq.methods._unnormalized import FLOATS, scores, step_option, units, weight_bits_option, zero_option
 from softq.methods._written import Function, WrittenSettings
 from softq.rowprog import DType, Trace
-from softq.rowprog.library import whole_power
+from softq.rowprog.library import in_type, whole_power
 
 
 @dataclass(frozen=True)
-class PowerOptions(Options):
+class PowerOptions(FloatOptions):
     """The exponent."""
 
     unnamed = FLOATS
@@ -52,7 +53,7 @@ def _trace(t: Trace, options: PowerOptions) -> Outputs:
     greatest = t.row_max(size)
     u = t.select(greatest > 0.0, t.divide(x.row, greatest), t.const(1.0, DType.F32))
     weights = whole_power(t, u, power)
-    return x.pair(weights, t.row_sum(x.only(weights)))
+    return x.pair(weights, in_type(t, "sum", t.row_sum(x.only(weights))))
 
 
 def _trace_integer(t: Trace, options: PowerOptions) -> Outputs:

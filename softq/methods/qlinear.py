@@ -28,17 +28,18 @@ from typing import Literal
 
 import numpy as np
 
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
 from softq.methods._outputs import Bias, as_pair, as_probabilities, bias_option
+from softq.methods._roundings import FloatOptions
 from softq.methods._scale import rounding_step
 from softq.rowprog import DType, Trace
-from softq.rowprog.library import integer_distance
+from softq.rowprog.library import in_type, integer_distance
 
 _GREATEST_CODE = 255
 
 
 @dataclass(frozen=True)
-class QlinearOptions(Options):
+class QlinearOptions(FloatOptions):
     """Scale of the scores, and what comes out."""
 
     step: float = rounding_step()
@@ -53,10 +54,10 @@ def _trace(t: Trace, options: QlinearOptions) -> Outputs:
     unit = float(np.float32(step))
     # The entries are normal numbers or 0: what is less counts for nothing beside the maximum's 1.
     table = [math.exp(-i * unit) if i * unit < 87 else 0.0 for i in range(256)]
-    weights = d.weigh(t.lut(t.table(table, DType.F32), d.row))
-    total = t.row_sum(weights)
+    weights = d.weigh(in_type(t, "exponential", t.lut(t.table(table, DType.F32), d.row)))
+    total = in_type(t, "sum", t.row_sum(weights))
     if options.output == "pair":
-        return as_pair(d, weights, total, options.bias)
+        return as_pair(d, in_type(t, "product", weights), total, options.bias)
     levels = t.const(options.levels, DType.F32)
     codes = t.clamp(t.rint(t.divide(weights * levels, t.max(total, 1.0))), 0.0, float(_GREATEST_CODE))
     return as_probabilities(d, t.cast(codes, DType.U8), total, options.levels, options.bias, _GREATEST_CODE)

@@ -23,15 +23,16 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
+from softq.methods._roundings import FloatOptions
 from softq.methods._unnormalized import FLOATS, scores, step_option, units, weight_bits_option, zero_option
 from softq.methods._written import Function, WrittenSettings, plain, small
 from softq.rowprog import DType, Trace
-from softq.rowprog.library import whole_power
+from softq.rowprog.library import in_type, whole_power
 
 
 @dataclass(frozen=True)
-class ReluOptions(Options):
+class ReluOptions(FloatOptions):
     """The power, and what the weights are divided by."""
 
     unnamed: ClassVar = {**FLOATS, "eps": 0.0, "least": 0.0}
@@ -63,7 +64,7 @@ def _trace(t: Trace, options: ReluOptions) -> Outputs:
     if options.divisor == "length":
         return x.pair(weights, x.count)
     if options.divisor == "sum":
-        total = t.row_sum(x.only(weights)) + t.const(options.eps, DType.F32)
+        total = in_type(t, "sum", t.row_sum(x.only(weights))) + t.const(options.eps, DType.F32)
         if options.least:
             total = t.max(total, t.const(options.least, DType.F32))
         return x.pair(weights, total, always=bool(options.eps or options.least))

@@ -18,7 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
+from softq.methods._roundings import FloatOptions
 from softq.methods._softmax import softmax
 from softq.methods._unnormalized import scores
 from softq.methods._written import Function, WrittenSettings, small
@@ -28,7 +29,7 @@ _EPS = 2e-10
 
 
 @dataclass(frozen=True)
-class SelfAdjustOptions(Options):
+class SelfAdjustOptions(FloatOptions):
     """What is added to the divisor."""
 
     unnamed: ClassVar = {"eps": _EPS}

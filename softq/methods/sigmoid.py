@@ -21,7 +21,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
+from softq.methods._roundings import FloatOptions
 from softq.methods._unnormalized import FLOATS, scores, step_option, units, weight_bits_option, zero_option
 from softq.methods._written import Function, WrittenSettings, plain
 from softq.rowprog import DType, Trace
@@ -31,7 +32,7 @@ _RESULT_BITS = 24
 
 
 @dataclass(frozen=True)
-class SigmoidOptions(Options):
+class SigmoidOptions(FloatOptions):
     """What is added to the scores."""
 
     unnamed = FLOATS

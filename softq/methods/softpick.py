@@ -21,18 +21,19 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
+from softq.methods._roundings import FloatOptions
 from softq.methods._unnormalized import FLOATS, scores, step_option, units, weight_bits_option, zero_option
 from softq.methods._written import Function, WrittenSettings, small
 from softq.rowprog import DType, Trace
-from softq.rowprog.library import exp_minus, expm1_near
+from softq.rowprog.library import exp_minus, expm1_near, in_type
 
 _NEAR = 0.34375
 """Below ln(2) / 2, up to where the polynomial holds."""
 
 
 @dataclass(frozen=True)
-class SoftpickOptions(Options):
+class SoftpickOptions(FloatOptions):
     """What is added to the normalizer."""
 
     unnamed = FLOATS
@@ -49,10 +50,12 @@ def _trace(t: Trace, options: SoftpickOptions) -> Outputs:
     x = scores(t)
     m = t.max(t.row_max(x.only(x.row)), 0.0)
     one = exp_minus(t, m)
-    near = (x.row <= _NEAR) & (x.row >= -_NEAR)
-    risen = t.select(near, expm1_near(t, t.clamp(x.row, -_NEAR, _NEAR)) * one, exp_minus(t, m - x.row) - one)
+    risen = exp_minus(t, in_type(t, "difference", m - x.row)) - one
+    if "exponential" not in t.types and "difference" not in t.types:
+        near = (x.row <= _NEAR) & (x.row >= -_NEAR)
+        risen = t.select(near, expm1_near(t, t.clamp(x.row, -_NEAR, _NEAR)) * one, risen)
     size = t.select(risen < 0.0, 0.0 - risen, risen)
-    total = t.row_sum(x.only(size)) + t.const(options.eps, DType.F32)
+    total = in_type(t, "sum", t.row_sum(x.only(size))) + t.const(options.eps, DType.F32)
     return x.pair(t.max(risen, 0.0), total)
 
 

@@ -26,11 +26,12 @@ from typing import ClassVar
 import numpy as np
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
+from softq.methods._roundings import FloatOptions
 from softq.methods._unnormalized import FLOATS, Scores, scores, step_option, units, weight_bits_option, zero_option
 from softq.methods._written import Function, WrittenSettings, plain, small
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import exp_minus, whole_power
+from softq.rowprog.library import exp_minus, in_type, whole_power
 
 _EPS = 1e-8
 """Of the paper's code."""
@@ -40,7 +41,7 @@ _SHORT = 3.0
 
 
 @dataclass(frozen=True)
-class SoftplusOptions(Options):
+class SoftplusOptions(FloatOptions):
     """How rows are sharpened."""
 
     unnamed: ClassVar = {**FLOATS, "eps": _EPS, "least": 0.0}
@@ -70,7 +71,7 @@ def _sharpen(t: Trace, x: Scores, part: Value, options: SoftplusOptions) -> tupl
     weights = whole_power(
         t, t.select(greatest > 0.0, t.divide(above, greatest), t.const(1.0, DType.F32)), options.power
     )
-    return weights, t.row_sum(x.only(weights))
+    return weights, in_type(t, "sum", t.row_sum(x.only(weights)))
 
 
 def _trace(t: Trace, options: SoftplusOptions) -> Outputs:
@@ -79,7 +80,7 @@ def _trace(t: Trace, options: SoftplusOptions) -> Outputs:
     x = scores(t)
     inverse = t.divide(t.const(1.0, DType.F32), t.max(t.row_max(x.only(x.row)), 1.0))
     weights = _softplus(t, x.row) * inverse
-    total = t.row_sum(x.only(weights)) + t.const(options.eps, DType.F32) * inverse
+    total = in_type(t, "sum", t.row_sum(x.only(weights))) + t.const(options.eps, DType.F32) * inverse
     if options.least:
         total = t.max(total, t.const(options.least, DType.F32) * inverse)
     if options.power > 1:

@@ -12,23 +12,24 @@ Calibration: none.
 
 from __future__ import annotations
 
-from softq.methods import Method, Options, Outputs
+from softq.methods import Method, Outputs
 from softq.methods._bisection import simplex
+from softq.methods._roundings import FloatOptions
 from softq.rowprog import Trace
-from softq.rowprog.library import distance
+from softq.rowprog.library import distance, in_type
 
 
-def _trace(t: Trace, options: Options) -> Outputs:
+def _trace(t: Trace, options: FloatOptions) -> Outputs:
     d = distance(t)
     weights, total = simplex(t, t.max(d.row, 0.0), 1)
-    return d.pair(weights, total)
+    return d.pair(weights, in_type(t, "sum", total))
 
 
 METHOD = Method(
     name="sparsemax",
     summary="The nearest point of the simplex, with exact zeros, for models trained with it.",
     source="Sparsemax, Martins and Astudillo, ICML 2016, arXiv 1602.02068",
-    options=Options,
+    options=FloatOptions,
     trace=_trace,
     written=lambda f: ({},),
 )

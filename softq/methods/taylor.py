@@ -22,13 +22,15 @@ import math
 from dataclasses import dataclass
 
 from softq.errors import UsageError
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
+from softq.methods._roundings import FloatOptions
 from softq.methods._unnormalized import FLOATS, scores, step_option, units, weight_bits_option, zero_option
 from softq.rowprog import DType, Trace
+from softq.rowprog.library import in_type
 
 
 @dataclass(frozen=True)
-class TaylorOptions(Options):
+class TaylorOptions(FloatOptions):
     """Degree of the polynomial."""
 
     unnamed = FLOATS
@@ -53,7 +55,7 @@ def _trace(t: Trace, options: TaylorOptions) -> Outputs:
     for i in reversed(range(order)):
         power = power * inverse
         weights = weights * u + power * t.const(1 / math.factorial(i), DType.F32)
-    return x.pair(weights, t.row_sum(x.only(weights)))
+    return x.pair(weights, in_type(t, "sum", t.row_sum(x.only(weights))))
 
 
 def _trace_integer(t: Trace, options: TaylorOptions) -> Outputs:

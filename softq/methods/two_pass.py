@@ -19,6 +19,8 @@ other one onnxruntime loops over the elements.
 Input: scores from -16384 to 16384, which the three products reduce exactly; beyond, as these. -inf and +inf as above.
 Integers: n, E and their difference, whole numbers held in f32. Accumulator: f32, V in [0.70, 2^25], where an f32 sum of
 such numbers stops to grow.
+Types: there is no difference from a maximum; its type is that of t, what is left of x, and that of exponentials is the
+type of v, since n is a whole number in any case. V is rounded once, w at last.
 Error: w / e^(x - E ln 2) within 2e-7, relatively, of which the polynomial itself has 9.3e-8; V within
 N * 2^-23 more. p < 2^-126 is 0.
 Calibration: none.
@@ -31,9 +33,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from softq.methods import Method, Options, Outputs, option
+from softq.methods import Method, Outputs, option
+from softq.methods._roundings import FloatOptions, StepType
 from softq.rowprog import DType, Trace, Value
-from softq.rowprog.library import LOG2_E, horner, mask_scores
+from softq.rowprog.library import LOG2_E, horner, in_type, mask_scores
 
 # c1 to c5 of XNNPACK's degree-5 kernels, for |t| <= ln(2) / 2.
 COEFFICIENTS = tuple(float.fromhex(c) for c in (
@@ -60,9 +63,11 @@ _GREATEST_SUM = float(2**25)
 
 
 @dataclass(frozen=True)
-class TwoPassOptions(Options):
+class TwoPassOptions(FloatOptions):
     """When the greatest exponent is known."""
 
+    difference_type: StepType = option("f32", "the type of what is left of a score without whole halvings")
+    exponential_type: StepType = option("f32", "the type of mantissas")
     maximum: Literal["running", "first"] = option(
         "running", "of the exponents: running, in the pass of the sum, or first, in a pass of its own"
     )
@@ -82,7 +87,8 @@ def _extended_exp(t: Trace, x: Value) -> tuple[Value, Value]:
     for part in (LN2_HIGH, LN2_MIDDLE, LN2_LOW):
         rest = rest - n * t.const(float(part), DType.F32)
     rest = t.assume(rest, -_GREATEST_T, _GREATEST_T, "n is the whole number nearest to x log2 e")
-    value = horner(t, rest, (1.0, *COEFFICIENTS))
+    rest = in_type(t, "difference", rest, signed=True)
+    value = in_type(t, "exponential", horner(t, rest, (1.0, *COEFFICIENTS)))
     masked = x.eq(-math.inf)
     exponent = t.select(masked, -_OUTSIDE, t.select(x.eq(math.inf), _OUTSIDE, n))
     return t.select(masked, 0.0, value), exponent
@@ -106,7 +112,8 @@ def _trace(t: Trace, options: TwoPassOptions) -> Outputs:
         kept = [(0.0, _GREATEST_SUM), (-_OUTSIDE, _OUTSIDE)]
         (total, greatest), _ = t.scan(start, [mantissa, exponent], step, kept)
         weights = mantissa * _power(t, exponent - greatest)
-    return {"weights": weights, "normalizer": t.select(is_nan, math.nan, total)}
+    total = t.select(is_nan, math.nan, in_type(t, "sum", total))
+    return {"weights": in_type(t, "product", weights), "normalizer": total}
 
 
 METHOD = Method(

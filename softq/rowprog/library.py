@@ -26,12 +26,19 @@ Step = Literal["difference", "exponential", "sum", "product"]
 """The steps of a float softmax that a trace may have types for."""
 
 
-def in_type(t: Trace, step: Step, value: Value) -> Value:
-    """Return what a step gives, f32 and not negative, in the type that the trace has for it; infinities stay."""
+def in_type(t: Trace, step: Step, value: Value, *, signed: bool = False) -> Value:
+    """Return what a step gives, f32 and not negative unless `signed`, in the type that the trace has for it.
+
+    A difference that is infinite stays so.
+    """
+    t.steps.add(step)
     if step not in t.types:
         return value
-    held = round_to(t, value, t.types[step], signed=False)
-    return t.select(value < math.inf, held, value) if step == "difference" else held
+    held = round_to(t, value, t.types[step], signed=signed)
+    if step != "difference":
+        return held
+    finite = value < math.inf
+    return t.select(finite & (value > -math.inf) if signed else finite, held, value)
 
 
 @dataclass(frozen=True)
@@ -67,11 +74,17 @@ def mask_scores(t: Trace) -> tuple[Value, Value]:
 
 def distance(t: Trace) -> Distance:
     """Return the distance of each f32 score of the trace from the row's maximum, masked elements left out."""
+    d = exact_distance(t)
+    return Distance(in_type(t, "difference", d.row), d.is_nan, t)
+
+
+def exact_distance(t: Trace) -> Distance:
+    """Return `distance` in f32, whatever type differences have."""
     x, is_nan = mask_scores(t)
     # A fully masked row has the maximum -inf, and -inf - -inf would be NaN: measured from the least finite number,
     # every element of it is infinitely far away.
     greatest = t.max(t.row_max(x), -F32_MAX)
-    return Distance(in_type(t, "difference", greatest - x), is_nan, t)
+    return Distance(greatest - x, is_nan, t)
 
 
 # e^r = 1 + r + r^2 * q(r): q levels the relative error at the extrema of the Chebyshev polynomial of degree 5 on
@@ -94,12 +107,16 @@ def exp_minus(t: Trace, d: Value) -> Value:
 
     Relative error at most 1e-7 over all of [0, EXP_LIMIT]; most of it is rounding.
     """
+    return in_type(t, "exponential", exact_exp_minus(t, d))
+
+
+def exact_exp_minus(t: Trace, d: Value) -> Value:
+    """Return `exp_minus` in f32, whatever type exponentials have."""
     from_zero = t.max(d, 0.0)
     n, r = halvings(t, t.min(from_zero, EXP_LIMIT))
     value = horner(t, r, (1.0, 1.0, *EXP_Q))
     power = t.exp2i(t.cast(0.0 - n, DType.I32))
-    exponential = t.exp_minus(from_zero, t.select(from_zero <= EXP_LIMIT, value * power, 0.0))
-    return in_type(t, "exponential", exponential)
+    return t.exp_minus(from_zero, t.select(from_zero <= EXP_LIMIT, value * power, 0.0))
 
 
 def horner(t: Trace, x: Value, coefficients: Sequence[float]) -> Value:

@@ -29,6 +29,9 @@ class Trace(Builder):
         masked: Whether the caller gives a boolean row `valid`.
         contract: Whether a backend may fuse multiply and add.
         types: The formats that steps of `softq.rowprog.library` are rounded to, by the step's name.
+
+    Attributes:
+        steps: Those of these steps that were traced.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Trace(Builder):
             raise UsageError("scores cannot be bool; allowed are f32 and the integer types")
         self.name, self._structure, self._masked, self._contract = name, structure, masked, contract
         self.types = dict(types or {})
+        self.steps = set[str]()
         super().__init__()
         self.scores = self.make("input", (), scores, Kind.ROW, {"name": "scores"})
         self.valid = self.make("input", (), DType.BOOL, Kind.ROW, {"name": "valid"}) if masked else None
