@@ -5,7 +5,7 @@ the document that states it; nothing in it was tried on a device:
 
     name = "my-npu"                       # the file's name
     summary = "One line that says what it is"
-    methods = ["tflite-int8"]             # softq's methods that compute what its kernels do, if there are any
+    methods = ["my-method"]               # methods of softq that compute what its kernels do, if there are any
 
     [sources.manual]                      # the documents that the rules are from
     title = "Operator manual"
