@@ -16,6 +16,8 @@ from softq.codegen.gpu.rows import RowKernel, Tiling, row_kernel
 from softq.codegen.gpu.rows.load_store import bytes_of
 from softq.codegen.gpu.rows.tiling import choose_tiling
 from softq.rowprog import Program
+from softq.rowprog.phases import is_group
+from softq.rowprog.program import size_of
 from softq.rowprog.types import Kind
 
 Array = NDArray[np.generic]
@@ -110,9 +112,12 @@ class OpenCl:
         if self._form is not None:
             return self._form
         in_order = any(node.op == "scan" for node in self.program.nodes())
+        # One access is at most a group; the groups of number formats are never so small.
+        least = min((size_of(node) for node in self.program.nodes() if is_group(node)), default=16)
         return choose_tiling(
-            length, bytes_of(self._scores), in_order=in_order, even=bool(self.nibbles), shared_bytes=MOST_SHARED
-        )
+            length, bytes_of(self._scores), aligned=least >= 16 // bytes_of(self._scores), in_order=in_order,
+            even=bool(self.nibbles), shared_bytes=MOST_SHARED,
+        )  # fmt: skip
 
     def __call__(self, scores: Array, *, valid: Array | None = None,
                  params: Mapping[str, Array] | None = None) -> dict[str, Array]:  # fmt: skip

@@ -99,10 +99,15 @@ def row_kernel(
     if tiling.group > 1 and any(node.op == "scan" for node in program.nodes()):
         raise UsageError(f"{program.name} goes along the row element by element; that takes one thread a row")
     groups = [size_of(node) for node in program.nodes() if is_group(node)]
-    if groups and (not tiling.holds or min(groups) < tiling.chunk):
+    if groups and not tiling.holds:
         raise UsageError(
-            f"{program.name} takes maxima over groups of elements; {tiling.name} does not hold the row, or more than a "
-            "group in one thread: allowed are rows of up to 16,384 elements, for which --max-length converts the model"
+            f"{program.name} takes maxima over groups of elements; {tiling.name} does not hold the row: allowed are "
+            "rows of up to 16,384 elements, for which --max-length converts the model"
+        )
+    if groups and min(groups) < tiling.chunk:
+        raise UsageError(
+            f"{program.name} takes maxima over groups of {min(groups)} elements; a thread of {tiling.name} takes "
+            f"{tiling.chunk} side by side, more than a group"
         )
     if tiling.shared and (tiling.holds or not 0 < tiling.shared < tiling.chunks or bytes_of(given) > 4):
         raise UsageError(f"{tiling.name}: shared memory takes some of the chunks, of scores of at most 32 bits")
