@@ -11,7 +11,7 @@ from typing import Any
 from softq.errors import InputError, UsageError
 from softq.files import read_json
 from softq.methods import METHODS, Fitted, Options, OptionValue, Spread
-from softq.site import Site
+from softq.site import Site, described
 
 SCHEMA = 1
 
@@ -181,7 +181,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         raise InputError(f"plan {path}: {error.strerror}") from error
     except ValueError as error:
         raise InputError(f"plan {path} is not JSON: {error}") from error
-    return parse_plan(data, str(path))
+    return parse_plan(data, f"plan {path}")
 
 
 def parse_plan(data: object, name: str = "plan") -> Plan:
@@ -191,12 +191,12 @@ def parse_plan(data: object, name: str = "plan") -> Plan:
         InputError: something is missing or of the wrong type.
     """
     later = {"rewrites": {}, "masks": [], "allow_float32": False}  # plans of version 0.1 have none
+    if isinstance(data, dict) and data.get("schema", SCHEMA) != SCHEMA:
+        raise InputError(f"{name}: schema is {data['schema']!r}; this softq reads {SCHEMA}")
     top = _object(later | data if isinstance(data, dict) else data, name, {
         "schema": int, "softq": str, "graph": str, "weights": str, "max_length": int, "sites": list,
         "rewrites": dict, "masks": list, "allow_float32": bool,
     })  # fmt: skip
-    if top["schema"] != SCHEMA:
-        raise InputError(f"{name}: schema is {top['schema']!r}; this softq reads {SCHEMA}")
     sites = tuple(_parse_site(entry, f"{name}: sites[{i}]") for i, entry in enumerate(top["sites"]))
     seen: set[str] = set()
     for site in sites:
@@ -213,6 +213,24 @@ def parse_plan(data: object, name: str = "plan") -> Plan:
     del top["schema"]
     top["sites"], top["masks"] = sites, tuple(top["masks"])
     return Plan(**top)
+
+
+def plan_schema() -> dict[str, object]:
+    """Return the JSON Schema (draft 2020-12) of the file of a plan."""
+    top, site = described(Plan), described(SitePlan)
+    properties, of_site = top["properties"], site["properties"]
+    assert isinstance(properties, dict)
+    assert isinstance(of_site, dict)
+    several = {**site, "required": [key for key in of_site if key != "spread"], "additionalProperties": False}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "schema": {"const": SCHEMA}, **properties, "sites": {**properties["sites"], "items": several}
+        },
+        "required": ["schema", *(key for key in properties if key not in ("rewrites", "masks", "allow_float32"))],
+        "additionalProperties": False,
+    }  # fmt: skip
 
 
 def _parse_site(entry: object, where: str) -> SitePlan:
@@ -232,13 +250,26 @@ def _parse_spread(value: object, where: str) -> Spread:
     return Spread(**{end: parse_fitted(number, f"{where}: {end}") for end, number in numbers.items()})
 
 
+_WORDS: Mapping[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    str: "a text",
+    list: "a list",
+    dict: "an object",
+}
+"""What a message calls the types of JSON."""
+
+
 def _object(data: object, where: str, fields: Mapping[str, type]) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise InputError(f"{where} is {type(data).__name__}; expected an object with {', '.join(fields)}")
+        kind = "null" if data is None else _WORDS.get(type(data), "a number")
+        raise InputError(f"{where} is {kind}; expected an object with {', '.join(fields)}")
+    missing = [key for key in fields if key not in data]
+    if missing:
+        raise InputError(f"{where} misses {', '.join(missing)}")
     for key, kind in fields.items():
-        if not isinstance(data.get(key), kind) or isinstance(data.get(key), bool) != (kind is bool):
-            expected = "true or false" if kind is bool else kind.__name__
-            raise InputError(f"{where}: {key} is {data.get(key)!r}; expected {expected}")
+        if not isinstance(data[key], kind) or isinstance(data[key], bool) != (kind is bool):
+            raise InputError(f"{where}: {key} is {data[key]!r}; expected {_WORDS.get(kind, 'a number')}")
     unknown = set(data) - set(fields)
     if unknown:
         raise InputError(f"{where}: unknown {', '.join(sorted(map(str, unknown)))}; known are {', '.join(fields)}")

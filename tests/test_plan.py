@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
+from click.testing import CliRunner
 
+from softq.cli import main
 from softq.errors import InputError, UsageError
 from softq.methods import Fit, _steps_numbers
 from softq.methods._steps import SHAPE
 from softq.plan_making import plan_sites
-from softq.plans import Plan, SitePlan, as_plan, load_plan, parse_plan
+from softq.plans import Plan, SitePlan, as_plan, load_plan, parse_plan, plan_schema
 from softq.site import Site, Verdict
+
+VIT = "models/mnist_vit/mnist_vit.onnx"
 
 
 def site(name: str = "attention", shape: tuple[int | str | None, ...] = (1, 2, 8, 8)) -> Site:
@@ -36,7 +41,7 @@ def test_a_plan_survives_its_file(tmp_path: Path) -> None:
     assert load_plan(path).to_text() == plan().to_text()
     for given in (plan(), str(path), path, json.loads(path.read_text())):
         assert as_plan(given) == plan()
-    with pytest.raises(InputError, match="plan is list; expected an object"):
+    with pytest.raises(InputError, match="plan is a list; expected an object"):
         as_plan([])  # pyright: ignore[reportArgumentType]
 
 
@@ -63,11 +68,13 @@ def edited(*path: str | int, to: object) -> object:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([], "plan is list; expected an object"),
+        ([], "plan is a list; expected an object"),
         (edited("schema", to=2), "schema is 2; this softq reads 1"),
-        (edited("graph", to=None), "graph is None; expected str"),
+        (edited("graph", to=None), "graph is None; expected a text"),
         (edited("extra", to=1), "unknown extra"),
-        (edited("sites", to=[{}]), r"sites\[0\]: id is None"),
+        (edited("sites", to=[{}]), r"sites\[0\] misses id, fingerprint, method, options, fitted$"),
+        ({}, "plan misses schema, softq, graph, weights, max_length, sites$"),
+        (None, "plan is null; expected an object"),
         (edited("sites", to=[json.loads(plan().to_text())["sites"][0]] * 2), "stands twice"),
         (edited("sites", 0, "fitted", "r", to="fast"), "fitted r is 'fast'; expected a number"),
         (edited("sites", 0, "options", "r", to=True), "option r is True; expected a number or a word"),
@@ -76,6 +83,28 @@ def edited(*path: str | int, to: object) -> object:
 def test_a_damaged_plan_is_refused_by_name(data: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_plan(data)
+    # What a schema cannot say: that no id stands twice.
+    if "twice" not in message:
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(data, plan_schema())
+
+
+def test_files_that_softq_writes_keep_to_the_schema(tmp_path: Path) -> None:
+    jsonschema.Draft202012Validator.check_schema(plan_schema())
+    out, data = str(tmp_path / "out.onnx"), "models/mnist_vit/calibration.npz"
+    for number, given in enumerate(
+        (
+            ["--bits", "4"],
+            ["--bits", "2", "--set", "r=auto", "--calibration", data, "--calibration-draws", "2"],
+            ["--bits", "2", "--set", "r=site", "--calibration", data],
+            ["--method", "exact"],
+        )
+    ):
+        path = tmp_path / f"{number}.json"
+        done = CliRunner().invoke(main, ["convert", VIT, out, "--save-plan", str(path), *given])
+        assert done.exit_code == 0, done.output
+        jsonschema.validate(json.loads(path.read_text()), plan_schema())
+    assert "spread" in json.loads((tmp_path / "1.json").read_text())["sites"][0]
 
 
 @pytest.mark.parametrize(

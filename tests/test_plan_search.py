@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -16,7 +17,7 @@ from softq.compare import check
 from softq.conversion import convert
 from softq.errors import UsageError
 from softq.metrics import find_metric
-from softq.plans import load_plan
+from softq.plans import load_plan, plan_schema
 from softq.reports import parse_drop
 from softq.runner import OnnxRunner
 from softq.sweeps import Selection, Task
@@ -109,6 +110,7 @@ def test_a_plan_holds_on_data_that_the_search_did_not_see(tmp_path: Path) -> Non
     assert (record["gate"]["passed"], record["budget"], record["bits"]) == (True, "0.5%", said["bits"])
     assert record["verification"] == said["verification"]
     assert record["search"] == said["search"]
+    jsonschema.validate(json.loads(out.read_text()), plan_schema())
     converted = convert(LM, plan=out)
     data = cut(TEXT, tmp_path / "other.npz", 16, start=16)
     report = check(LM, converted.model, data, metrics=["perplexity"], max_drop="0.5%", threads=1)

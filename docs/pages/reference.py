@@ -9,6 +9,7 @@ import click
 from softq.cli import main
 from softq.cli.configuration import commands_of
 from softq.cli.configuration import schema as configuration_schema
+from softq.plans import plan_schema
 from softq.site import inspection_schema
 from softq.sweeps.report import content_schema
 
@@ -52,6 +53,12 @@ def schemas() -> str:
             configuration_schema(commands_of(click.Context(main))),
         ),
         ("Inspection", "Printed by `softq inspect --json`.", inspection_schema()),
+        (
+            "Plan",
+            "Written by `softq plan` and by `softq convert --save-plan`, read by `softq convert --plan` "
+            "([accuracy versus bits](../budgets.md)).",
+            plan_schema(),
+        ),
         ("Report", "Written by `softq report` as `report.json`.", content_schema()),
     ):
         parts.append(f"## {title}\n\n{about}\n\n```text\n{json.dumps(schema, indent=1)}\n```\n")
