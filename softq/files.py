@@ -65,7 +65,10 @@ def read_text(path: str | os.PathLike[str]) -> str:
         data = file.read(TEXT_BYTES + 1)
     if len(data) > TEXT_BYTES:
         raise OSError(errno.EFBIG, f"has more than {TEXT_BYTES} bytes", os.fspath(path))
-    return data.decode("utf-8")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start + 1} is not UTF-8") from error
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from softq.errors import InputError, UsageError
 from softq.passes.fix_dimensions import FixDimensions
+from softq.wording import counted
 
 InputShapes: TypeAlias = Mapping[str, "Sequence[int | None] | Mapping[str, int]"]
 """For an input's name its lengths, None for an axis that stays as it is; or lengths by the names of its axes."""
@@ -111,7 +112,9 @@ def _fix(value: ir.Value, lengths: Sequence[int | None] | Mapping[str, int], nam
             _take_down(named, name, length)
         return
     if value.shape is not None and len(value.shape) != len(lengths):
-        raise InputError(f"{what} has {len(value.shape)} axes, {len(lengths)} lengths are given; it is {_text(value)}")
+        axes = counted(len(value.shape), "axis", "axes")
+        given = counted(len(lengths), "length is", "lengths are")
+        raise InputError(f"{what} has {axes}, {given} given; it is {_text(value)}")
     dims: list[int | ir.SymbolicDim | None] = list(value.shape or [None] * len(lengths))
     for axis, (dim, length) in enumerate(zip(dims, lengths, strict=True)):
         if length is not None and length < 0:

@@ -120,13 +120,19 @@ def coverage(model: ModelLike, path: str | os.PathLike[str] | None = None) -> Co
     return Coverage(covered, missing)
 
 
+def own_folder() -> Path | None:
+    """Return the folder of the operators that come with softq; None where this installation has none."""
+    return _OURS if _OURS.is_dir() else None
+
+
 def _ours() -> Path:
-    if not _OURS.is_dir():
+    folder = own_folder()
+    if folder is None:
         raise InputError(
             "this installation of softq has no library of operators: wheels for Linux on x86-64 and on 64-bit Arm have "
             f"one; or compile the operators of a model: {_INSTEAD}"
         )
-    return _OURS
+    return folder
 
 
 def quantize_overrides(model: ModelLike) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import Generic, Protocol, TypeVar, cast
 from softq.errors import SoftqError, UsageError
 from softq.nearest import unknown
 from softq.own_files import import_file
+from softq.wording import kind_of
 
 
 class Named(Protocol):
@@ -136,7 +137,7 @@ def _discover(folder: Folder[T]) -> Mapping[str, T]:
         except Exception as error:
             raise SoftqError(f"{folder.noun} {owner} cannot be loaded: {error}") from error
         if not isinstance(loaded, folder.kind):
-            raise SoftqError(f"{folder.noun} {owner} is a {type(loaded).__name__}, not a {folder.kind.__name__}")
+            raise SoftqError(f"{folder.noun} {owner} is {kind_of(loaded)}, not a {folder.kind.__name__}")
         add(loaded, owner)
     return dict(sorted(found.items()))
 

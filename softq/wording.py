@@ -13,6 +13,12 @@ def counted(number: int, one: str, several: str = "") -> str:
     return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
+def kind_of(value: object) -> str:
+    """Return the kind of a value with its article: `an int`, `a list`; None stays."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
 def softmaxes(number: int) -> str:
     """Return so many softmaxes."""
     return counted(number, "softmax", "softmaxes")

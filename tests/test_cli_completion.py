@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -60,6 +65,73 @@ def test_bash_completes(shell: Path) -> None:
     assert complete(shell, "explain", VIT, "softmax_") == ["softmax_1", "softmax_2", "softmax_3"]
     assert complete(shell, "convert", VIT, "o", "--sites", "softmax_3") == ["softmax_3"]
     assert complete(shell, "inspect", "mod") == ["<-o", "default>"]
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_fish_completes(shell: Path) -> None:
+    (shell / "softq.fish").write_text(CliRunner().invoke(main, ["completion", "fish"]).stdout)
+    (shell / "mine.onnx").touch()
+
+    def offered(line: str) -> list[str]:
+        script = f"source {shell}/softq.fish; complete -C '{line}'"
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", script], cwd=shell, capture_output=True, text=True, check=True
+        )
+        return [word.split("\t")[0] for word in done.stdout.splitlines()]
+
+    assert offered("softq con") == ["config", "convert"]
+    assert "--calibration-rows" in offered("softq convert m o --cal")
+    assert offered("softq convert m o --method deferred-log-o") == ["deferred-log-octaves", "deferred-log-online"]
+    assert offered("softq sweep m --methods exact,unif") == ["exact,uniform"]
+    assert offered(f"softq explain {VIT} softmax_") == ["softmax_1", "softmax_2", "softmax_3"]
+    assert offered("softq inspect min") == ["mine.onnx"]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+def test_zsh_completes(shell: Path) -> None:
+    """A line is typed on a terminal, with tabs; a key writes what stands in it then."""
+    (shell / "softq.zsh").write_text(CliRunner().invoke(main, ["completion", "zsh"]).stdout)
+    (shell / "mine.onnx").touch()
+    (shell / "setup.zsh").write_text(
+        "autoload -Uz compinit && compinit -u -D\n"
+        f"source {shell}/softq.zsh\n"
+        f"tell() {{ print -r -- $BUFFER >> {shell}/typed; BUFFER= }}\n"
+        "zle -N tell; bindkey '^T' tell\n"
+        f"touch {shell}/ready\n"
+    )
+
+    def typed(line: str) -> str:
+        lines = len((shell / "typed").read_text().splitlines()) if (shell / "typed").exists() else 0
+        os.write(terminal, f"{line}\x14".encode())
+        return wait_for(lambda: (shell / "typed").exists() and (shell / "typed").read_text().splitlines()[lines:])[0]
+
+    def wait_for(found: Callable[[], Any]) -> Any:
+        end = time.monotonic() + 60
+        while not (value := found()):
+            assert time.monotonic() < end, "nothing came"
+            if select.select([terminal], [], [], 0.05)[0]:
+                os.read(terminal, 65536)
+        return value
+
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(shell)
+        os.execvp("zsh", ["zsh", "-f", "-i"])
+    try:
+        os.write(terminal, f"source {shell}/setup.zsh\n".encode())
+        wait_for((shell / "ready").exists)
+        assert typed("softq conve\t") == "softq convert "
+        assert typed("softq convert m o --calibration-ro\t") == "softq convert m o --calibration-rows "
+        assert (
+            typed("softq convert m o --method deferred-log-oc\t") == "softq convert m o --method deferred-log-octaves "
+        )
+        assert typed("softq sweep m --methods exact,unif\t").rstrip() == "softq sweep m --methods exact,uniform"
+        assert typed(f"softq explain {VIT} softmax_\t") == f"softq explain {VIT} softmax_"
+        assert typed(f"softq convert {VIT} o --sites softmax_3\t").rstrip().endswith("--sites softmax_3")
+        assert typed("softq inspect min\t") == "softq inspect mine.onnx "
+    finally:
+        os.close(terminal)
+        os.waitpid(child, 0)
 
 
 def test_names_are_those_of_the_registry() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from softq.conversion import convert
 from softq.errors import InputError, UsageError
 from softq.methods import METHODS, Fitted, Sample
 from softq.plans import SitePlan
-from softq.sweeps import Selection, Task
 from softq.sweeps.evaluate.row_errors import SiteRows
 from softq.sweeps.records import OUTCOMES, read
 from softq.sweeps.sensitivity import run
@@ -74,8 +74,13 @@ def test_no_rows() -> None:
 
 
 def test_each_site_alone(tmp_path: Path) -> None:
-    task = Task(VIT, IMAGES, "top1-accuracy", Selection(), limit=64, threads=1)
-    found = run(task, out=tmp_path / "out", methods="uniform,exact", bits="2", top=2)
+    given: dict[str, Any] = {
+        "metric": "top1-accuracy",
+        "limit": 64,
+        "methods": "uniform,exact",
+        "bits": "2",
+    }
+    found = run(VIT, IMAGES, out=tmp_path / "out", threads=1, top=2, **given)
     assert {o.setting.site for o in found.outcomes} == {"softmax", "softmax_1", "softmax_2", "softmax_3"}
     errors = {o.setting.key: next(iter(o.sites.values())) for o in found.outcomes}
     measured = [o for o in found.outcomes if o.samples]
@@ -98,7 +103,7 @@ def test_each_site_alone(tmp_path: Path) -> None:
     # Interrupted after some outcomes, it goes on and ends with the same.
     lines = (tmp_path / "out" / OUTCOMES).read_bytes().splitlines(keepends=True)
     (tmp_path / "out" / OUTCOMES).write_bytes(b"".join(lines[:3]) + lines[3][:20])
-    again = run(task, out=tmp_path / "out", methods="uniform,exact", bits="2", top=2)
+    again = run(VIT, IMAGES, out=tmp_path / "out", threads=1, top=2, **given)
     assert plain(again.outcomes) == plain(found.outcomes)
 
 
@@ -120,6 +125,5 @@ def test_heads(tmp_path: Path) -> None:
 
 
 def test_a_negative_count_is_refused(tmp_path: Path) -> None:
-    task = Task(VIT, IMAGES, "top1-accuracy", Selection())
     with pytest.raises(UsageError, match="top is -1"):
-        run(task, out=tmp_path / "out", top=-1)
+        run(VIT, IMAGES, out=tmp_path / "out", metric="top1-accuracy", top=-1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,10 +52,9 @@ def hidden(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_a_sweep_has_the_errors_of_each_site(tmp_path: Path) -> None:
     """They are those of the sensitivity of the site, since both look at the rows of the float model."""
-    swept = run(VIT, IMAGES, out=tmp_path / "a", metric="top1-accuracy", methods="uniform,deferred-log", bits="2,4",
-                limit=64, threads=1)  # fmt: skip
-    task = Task(VIT, IMAGES, "top1-accuracy", Selection(), limit=64, threads=1)
-    alone = sensitivity(task, out=tmp_path / "b", methods="uniform,deferred-log", bits="2,4", top=0)
+    given: dict[str, Any] = {"metric": "top1-accuracy", "methods": "uniform,deferred-log", "bits": "2,4", "limit": 64}
+    swept = run(VIT, IMAGES, out=tmp_path / "a", threads=1, **given)
+    alone = sensitivity(VIT, IMAGES, out=tmp_path / "b", threads=1, top=0, **given)
     found = {
         (o.setting.method, o.setting.options["bits"], site): e for o in swept.outcomes for site, e in o.sites.items()
     }
@@ -122,7 +122,7 @@ def test_a_hidden_site_is_left_out_with_a_note(tmp_path: Path, hidden: tuple[Pat
     assert outcomes[unseen]["loss"]["value"] > 0
     few = CliRunner().invoke(main, ["sensitivity", str(model), *given, "--out", str(tmp_path / "few"), "--top", "0"])
     assert few.exit_code == 0, few.output
-    assert "left out: 1 settings of sites without errors" in few.stderr
+    assert "left out: 1 setting of sites without errors" in few.stderr
     heads = CliRunner().invoke(
         main, ["sensitivity", str(model), *given, "--out", str(tmp_path / "heads"), "--granularity", "head", "--json"]
     )

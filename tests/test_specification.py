@@ -64,7 +64,7 @@ def test_integer_only_is_found_in_the_program() -> None:
 def test_the_scale_of_integer_scores_is_given_only_where_a_method_asks_for_one() -> None:
     assert kernel(METHODS.get("i-exp"), DType.I8, 1).options.to_json()["step"] == SCALE
     assert kernel(METHODS.get("ita"), DType.I8, 1).options.to_json()["step"] == "auto"
-    with pytest.raises(UsageError, match="method exact takes f32 scores only, not i8"):
+    with pytest.raises(UsageError, match="method exact takes float32 scores only, not int8"):
         kernel(METHODS.get("exact"), DType.I8, 1)
 
 

@@ -292,6 +292,35 @@ def test_operators_and_artifacts_are_timed(tmp_path: Path, monkeypatch: pytest.M
     assert np.mean(artifact.argmax(-1) == plain.argmax(-1)) == 1
 
 
+@pytest.mark.slow
+def test_what_comes_with_softq_is_timed_instead_of_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, own = tmp_path / "model.onnx", tmp_path / "own"
+    converted = convert(VIT, bits=4)
+    save(converted.model, model)
+    softq.building.build(model, own, target="onnxruntime")
+    registered: list[Path] = []
+    register = softq.onnxruntime.register
+
+    def look(options: softq.onnxruntime.SessionOptions, path: Path) -> None:
+        registered.append(path)
+        register(options, path)
+
+    monkeypatch.setattr(softq.onnxruntime, "_OURS", own)
+    monkeypatch.setattr(softq.onnxruntime, "register", look)
+    monkeypatch.setattr(softq.sweeps.built, "build", lambda *_, **__: pytest.fail("it is there"))
+    monkeypatch.setattr(softq.building.importlib.util, "find_spec", lambda name: None)
+    given: dict[str, Any] = {"metric": "kl", "bits": "4", "limit": 4, "threads": 1, "time_on": ["onnxruntime"]}
+    (outcome,) = run(VIT, IMAGES, out=tmp_path / "a", methods="deferred-log", **given).outcomes
+    assert outcome.built["onnxruntime"].time_ratio is not None
+    assert registered == [own]
+    # A library without an operator for it serves no other method.
+    (outcome,) = run(VIT, IMAGES, out=tmp_path / "b", methods="uniform", **given).outcomes
+    assert outcome.built["onnxruntime"].refused.startswith("what comes with softq does not serve it, and building for ")
+    given["time_on"] = ["onnxruntime,mcpu=x86-64-v3"]
+    with pytest.raises(UsageError, match=r"building for onnxruntime needs TVM"):
+        run(VIT, IMAGES, out=tmp_path / "c", methods="uniform", **given)
+
+
 def test_nothing_is_timed_beside_other_processes(tmp_path: Path) -> None:
     command = ["sweep", str(VIT), "--data", str(IMAGES), "--metric", "kl", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(main, [*command, "--time", "--workers", "2"])

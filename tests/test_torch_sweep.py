@@ -265,7 +265,7 @@ def test_a_report_is_of_one_framework(here: Path) -> None:
         (["no_such_words:make"], "model 'no_such_words:make': cannot import no_such_words: No module named"),
         (["words.py"], "model 'words.py' is not of the form package.module:function or file.py:function"),
         (["words.py:raises"], "words.py:raises: raised ValueError: no weights here"),
-        (["words.py:number"], "words.py:number: returned a int; expected a torch.nn.Module"),
+        (["words.py:number"], "words.py:number: returned an int; expected a torch.nn.Module"),
         (["words.py:branches"], "torch.export cannot trace the module: Could not guard on data-dependent expression"),
         (["words.py:fixed"], "words.py:fixed: it was traced for 2 samples, and can be for one number alone; give --ba"),
         (["words.py:fails"], "words.py:fails: torch fails while running it: it is broken"),

@@ -297,9 +297,9 @@ def test_the_files_say_what_they_are_and_are_the_same_again(tmp_path: Path) -> N
     ("arguments", "message"),
     [
         (["nope", "x"], "unknown method 'nope'; softq methods lists all"),
-        (["exact", "x", "--dtype", "int8"], "method exact takes f32 scores only, not i8"),
+        (["exact", "x", "--dtype", "int8"], "method exact takes float32 scores only, not int8"),
         (["i-exp", "x", "--dtype", "int8"], "i8 scores with step=0"),
-        (["exact", "x", "--dtype", "f16"], "scores are 'f16'; allowed is f32 (float32) or i8 (int8) or u8 (uint8)"),
+        (["exact", "x", "--dtype", "f16"], "scores are 'f16'; allowed is float32 or int8 or uint8"),
         (["exact", "x", "--bits", "4"], "method exact has no option 'bits'"),
         (["log2", "x", "--bits", "9"], "log2 bits is 9; allowed is a whole number from 2 to 6"),
         (["log2", "x", "--set", "bits"], "--set 'bits'; expected KEY=VALUE"),

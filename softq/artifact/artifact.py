@@ -14,6 +14,7 @@ from softq.artifact.abi import DTYPES, numpy_dtype
 from softq.artifact.library import Contexts, CTensor
 from softq.data import Array, TensorSpec
 from softq.errors import InputError, UsageError
+from softq.wording import kind_of
 
 
 class Artifact:
@@ -106,7 +107,7 @@ class Artifact:
             raise InputError(f"{self.name}: input {spec.name!r} is missing; expected {spec}")
         array = cast("object", inputs[spec.name])
         if not isinstance(array, np.ndarray):
-            raise InputError(f"{self.name}: input {spec.name!r} is a {type(array).__name__}; expected an array, {spec}")
+            raise InputError(f"{self.name}: input {spec.name!r} is {kind_of(array)}; expected an array, {spec}")
         array = cast("Array", array)
         # A foreign byte order has another str, not another name.
         if array.dtype != numpy_dtype(spec.dtype):

@@ -15,7 +15,7 @@ import click
 
 from softq.cli.spelling import OldOption
 from softq.errors import InputError, UsageError
-from softq.nearest import nearest
+from softq.nearest import unknown
 
 Table = Mapping[str, object]
 
@@ -133,8 +133,7 @@ def _table(value: object) -> Table:
 
 
 def _unknown(key: str, known: Mapping[str, object] | set[str]) -> str:
-    near = nearest(key, sorted(known))
-    return f"unknown key {key!r}; {'nearest' if near else 'there are'}: {', '.join(near or sorted(known))}"
+    return unknown("key", key, sorted(known), "softq config --schema")
 
 
 def _plain(parameter: click.Parameter, where: str, value: object) -> object:

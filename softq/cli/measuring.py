@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -18,7 +18,7 @@ from softq.errors import SoftqError
 
 if TYPE_CHECKING:
     from softq.reports import Gate
-    from softq.sweeps import Sweep, Task
+    from softq.sweeps import Sweep
 
 _COMMON = (
     click.argument("model"),
@@ -93,14 +93,6 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
 def is_given(name: str) -> bool:
     """Say whether the user gave an option, on the command line or in a file of them; the others have their defaults."""
     return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
-
-
-def take_task(model: str, given: dict[str, Any]) -> Task:
-    """Take what is measured from the arguments that the commands share, and leave the others."""
-    from softq.sweeps.task import TaskOptions, make_task
-
-    asked = {name: given.pop(name) for name in TaskOptions.__annotations__ if name in given}
-    return make_task(model, given.pop("data"), given.pop("metric"), **asked, command=command_line())
 
 
 def command_line() -> str:

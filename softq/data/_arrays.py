@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from softq.errors import InputError
+from softq.wording import counted
 
 Array: TypeAlias = npt.NDArray[np.generic]
 
@@ -81,12 +82,12 @@ def check(where: str, headers: Mapping[str, Header], inputs: Sequence[TensorSpec
         raise InputError(f"{where}: contains no arrays")
     for name, count in counts.items():
         if count != counts[leader]:
-            raise InputError(f"{where}: array {name!r} has {count} samples; {leader!r} has {counts[leader]}")
+            raise InputError(f"{where}: array {name!r} has {counted(count, 'sample')}; {leader!r} has {counts[leader]}")
     bind(where, {spec.name: headers[spec.name].shape for spec in inputs}, inputs)
     fixed = fixed_batch(inputs)
     if fixed is not None and counts[leader] % fixed:
         raise InputError(
-            f"{where}: has {counts[leader]} samples; the model takes exactly {fixed} at a time,"
+            f"{where}: has {counted(counts[leader], 'sample')}; the model takes exactly {fixed} at a time,"
             f" which leaves {counts[leader] % fixed}"
         )
     return counts[leader]

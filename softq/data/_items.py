@@ -16,6 +16,7 @@ from softq.data._arrays import Array, Header, TensorSpec, check, line
 from softq.data._dataset import Dataset, Part
 from softq.errors import InputError, UsageError
 from softq.own_files import import_file
+from softq.wording import kind_of
 
 FUNCTION = re.compile(r"(?:[^\W\d][\w.]*|.+\.py):[^\W\d][\w.]*")
 
@@ -65,7 +66,7 @@ def repeat_call(name: str) -> Callable[[], Iterator[object]]:
         except (Exception, SystemExit) as error:
             raise InputError(f"{name}: raised {type(error).__name__}: {line(error)}") from error
         if not isinstance(items, Iterable) or isinstance(items, (str, Mapping)):
-            raise InputError(f"{name}: returned a {type(items).__name__}; expected an iterable of dicts of arrays")
+            raise InputError(f"{name}: returned {kind_of(items)}; expected an iterable of dicts of arrays")
         return _guarded(name, cast("Iterable[object]", items))
 
     return again
@@ -127,10 +128,10 @@ def headers_of(where: str, item: object) -> dict[str, Header]:
 
 def _arrays(where: str, item: object) -> dict[str, Array]:
     if not isinstance(item, Mapping):
-        raise InputError(f"{where} is a {type(item).__name__}; expected a dict of arrays")
+        raise InputError(f"{where} is {kind_of(item)}; expected a dict of arrays")
     arrays: dict[str, Array] = {}
     for name, array in cast("Mapping[object, object]", item).items():
         if not isinstance(name, str) or not isinstance(array, np.ndarray):
-            raise InputError(f"{where}: {name!r} is a {type(array).__name__}; expected a numpy array under a name")
+            raise InputError(f"{where}: {name!r} is {kind_of(array)}; expected a numpy array under a name")
         arrays[name] = array
     return arrays

@@ -167,7 +167,7 @@ class Method(Generic[OptionsT]):
 @lru_cache(maxsize=256)
 def _program(method: Method[OptionsT], options: OptionsT, scores: DType, masked: bool) -> Program:
     if not scores.is_float and not method.integer_scores:
-        raise UsageError(f"method {method.name} takes f32 scores only, not {scores.value}")
+        raise UsageError(f"method {method.name} takes float32 scores only, not {scores.numpy}")
     types = {str(step): name for step, name in options.types.items()} if isinstance(options, FloatOptions) else {}
     trace = Trace(
         method.name, structure=options.structure, scores=scores, masked=masked, contract=method.contract, types=types

@@ -1,7 +1,7 @@
 """Studies as functions: what `softq sweep`, `sensitivity`, `plan` and `report` do, for programs.
 
-`softq.sweep` is `softq.sweeps.engine.run`, and `softq.report` is `softq.sweeps.report.report`. The two here make the
-task that the engine takes.
+`softq.sweep` is `softq.sweeps.engine.run`, `softq.sensitivity` is `softq.sweeps.sensitivity.run`, and `softq.report` is
+`softq.sweeps.report.report`.
 """
 
 from __future__ import annotations
@@ -11,64 +11,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
-import softq.sweeps.sensitivity
 from softq.data import DataSource
 from softq.errors import UsageError
 from softq.files import write_text
 from softq.progress import Progress
-from softq.sweeps.engine import Sweep
 from softq.sweeps.engine import run as sweep
 from softq.sweeps.evaluate.framework import ModelSource
 from softq.sweeps.formatting import plan_to_json
 from softq.sweeps.plan.record import record_of, record_text
 from softq.sweeps.plan.search import Found, find_plan
 from softq.sweeps.report import report
-from softq.sweeps.settings import Granularity
+from softq.sweeps.sensitivity import run as sensitivity
 from softq.sweeps.task import Task, TaskOptions, make_task
 
 __all__ = ["plan", "report", "sensitivity", "sweep"]
-
-
-def sensitivity(
-    model: ModelSource,
-    data: DataSource,
-    *,
-    out: str | os.PathLike[str],
-    metric: str,
-    methods: str = "all",
-    bits: str = "2-8",
-    options: Sequence[str] = (),
-    granularity: Granularity = "site",
-    top: int | None = None,
-    force: bool = False,
-    progress: Progress | None = None,
-    **more: Unpack[TaskOptions],
-) -> Sweep:
-    """Return what each softmax, or each head, costs alone at each width, and leave it in the folder `out`.
-
-    Args:
-        model: As in `softq.sweep`.
-        data: As in `softq.sweep`.
-        out: As in `softq.sweep`.
-        metric: As in `softq.sweep`.
-        methods: As in `softq.sweep`.
-        bits: As in `softq.sweep`.
-        options: As in `softq.sweep`.
-        granularity: Whether a setting is for one site, or for one head of it. Of heads there are errors only.
-        top: For how many settings, those with the greatest errors, the metric is measured; 10 of sites if None.
-        force: As in `softq.sweep`.
-        progress: As in `softq.sweep`.
-        **more: See `softq.sweeps.task.TaskOptions`.
-
-    Raises:
-        UsageError: as in `softq.sweep`, or `top` is negative or asked for heads.
-        InputError: the model or the data cannot be used.
-        RefusalError: no site takes a method, or there are no rows of heads.
-    """
-    return softq.sweeps.sensitivity.run(
-        make_task(model, data, metric, **more), out=out, methods=methods, bits=bits, options=options,
-        granularity=granularity, top=top, force=force, progress=progress,
-    )  # fmt: skip
 
 
 def plan(

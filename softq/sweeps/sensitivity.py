@@ -6,26 +6,31 @@ import math
 import os
 from collections.abc import Container, Sequence
 from functools import partial
+from typing import Unpack
 
+from softq.data import DataSource
 from softq.errors import RefusalError, UsageError
 from softq.progress import Progress
 from softq.sweeps.engine import Job, Sweep, measure
 from softq.sweeps.evaluate.evaluator import Subject
+from softq.sweeps.evaluate.framework import ModelSource
 from softq.sweeps.folder import open_folder
 from softq.sweeps.planner import Planner
 from softq.sweeps.records import Setting, SiteErrors
 from softq.sweeps.sampled_rows import Rows
 from softq.sweeps.settings import Granularity, expand, hash_files
-from softq.sweeps.task import Task
-from softq.wording import by_reason
+from softq.sweeps.task import Task, TaskOptions, make_task
+from softq.wording import by_reason, counted
 
 DEFAULT_TOP = 10
 
 
 def run(
-    task: Task,
+    model: ModelSource,
+    data: DataSource,
     *,
     out: str | os.PathLike[str],
+    metric: str,
     methods: str = "all",
     bits: str = "2-8",
     options: Sequence[str] = (),
@@ -33,18 +38,28 @@ def run(
     top: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
+    **more: Unpack[TaskOptions],
 ) -> Sweep:
-    """Return the outcomes of each site alone, and leave them in the folder `out`; the other sites stay float.
+    """Return what each softmax, or each head, costs alone at each width, and leave it in the folder `out`.
+
+    The other softmaxes stay float.
 
     Args:
-        task: What is measured.
-        out: The folder; it goes on as that of `softq.sweeps.run` does.
-        methods, bits, options, force, progress: As in `softq.sweeps.run`.
+        model: As in `softq.sweep`.
+        data: As in `softq.sweep`.
+        out: As in `softq.sweep`.
+        metric: As in `softq.sweep`.
+        methods: As in `softq.sweep`.
+        bits: As in `softq.sweep`.
+        options: As in `softq.sweep`.
         granularity: Whether a setting is for one site, or for one head of it. Of heads there are errors only.
         top: For how many settings, those with the greatest errors, the metric is measured; 10 of sites if None.
+        force: As in `softq.sweep`.
+        progress: As in `softq.sweep`.
+        **more: See `softq.sweeps.task.TaskOptions`.
 
     Raises:
-        UsageError: as in `softq.sweeps.run`, or `top` is negative or asked for heads.
+        UsageError: as in `softq.sweep`, or `top` is negative or asked for heads.
         InputError: the model or the data cannot be used.
         RefusalError: no site takes a method, or there are no rows of heads.
     """
@@ -52,6 +67,7 @@ def run(
         raise UsageError(f"top is {top}; it must be at least 0")
     if granularity == "head" and top:
         raise UsageError(f"top is {top}; a head alone cannot be converted, so that it has errors but no metric")
+    task = make_task(model, data, metric, **more)
     count = DEFAULT_TOP if top is None and granularity == "site" else top or 0
     settings, notes = expand(methods, bits, options, task.calibration is not None)
     files = hash_files(settings, task)
@@ -107,7 +123,8 @@ def _jobs(
     worst = {setting.key for setting, _ in ranked[:top]}
     unknown = [setting for setting, errors in found if not errors and setting.key not in worst]
     if unknown:
-        notes.append(f"left out: {len(unknown)} settings of sites without errors; a greater --top measures them")
+        left = counted(len(unknown), "setting")
+        notes.append(f"left out: {left} of sites without errors; a greater --top measures them")
     # What costs nothing comes first, so that it is there when a long measurement is interrupted.
     cheap = [Job(one, partial(dict, errors), False) for one, errors in found if errors and one.key not in worst]
     return cheap + [Job(one, partial(dict, errors)) for one, errors in ranked[:top]]

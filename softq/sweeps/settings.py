@@ -9,6 +9,7 @@ from typing import Literal
 
 from softq.errors import UsageError
 from softq.methods import FITTED_SCOPES, METHODS, Method, OptionValue
+from softq.nearest import nearest
 from softq.sweeps.records import Setting
 from softq.sweeps.task import Task
 
@@ -155,7 +156,8 @@ def parse_options(options: Sequence[str], names: Sequence[str]) -> dict[str, dic
             raise UsageError(f"--set {text!r}; expected METHOD.KEY=VALUE")
         name, key, value = form.groups()
         if name not in given:
-            raise UsageError(f"--set {text!r}: {name} is none of the methods here: {', '.join(names)}")
+            shown = ", ".join(names if len(names) <= 8 else nearest(name, names))
+            raise UsageError(f"--set {text!r}: {name} is none of the methods here{': ' if shown else ''}{shown}")
         if key in given[name]:
             raise UsageError(f"--set {name}.{key} is given twice")
         METHODS.get(name).configure({key: value})

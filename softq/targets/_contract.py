@@ -244,6 +244,8 @@ class Target:
         open: Opens what `build` wrote of a converted model, so that it can be timed: given the model's file, the folder
             and the threads (all cores if None). Sizes are of what a user would ship. None where what was built does
             not run on this computer, or has no threads to compare with onnxruntime's.
+        ready: Gives the folder that comes with softq and serves a converted model, given its file, as what `build` with
+            no option would write; None where there is none or it does not serve. Given None, the folder itself.
     """
 
     name: str
@@ -256,6 +258,7 @@ class Target:
     needs_tvm: bool = True
     cost: Callable[[Use, TargetOptions], Amounts] | None = None
     open: Callable[[Path, Path, int | None], Written] | None = None
+    ready: Callable[[Path | None], Path | None] | None = None
 
     def configure(self, settings: Mapping[str, str]) -> TargetOptions:
         """Return the options with these settings over the defaults.

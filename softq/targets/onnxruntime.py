@@ -60,6 +60,16 @@ def _open(model: Path, folder: Path, threads: int | None) -> Written:
     return Written(OnnxRunner.open(model, threads=threads, spin=False, operators=folder), size)
 
 
+def _ready(model: Path | None) -> Path | None:
+    from softq.onnxruntime import coverage, own_folder
+
+    folder = own_folder()
+    if model is None or folder is None:
+        return folder
+    found = coverage(model, folder)
+    return folder if found.covered and not found.missing else None
+
+
 TARGET = Target(
     name="onnxruntime",
     summary="onnxruntime 1.17 and newer: compiled operators for softq's functions, beside the converted model.",
@@ -69,4 +79,5 @@ TARGET = Target(
     options=Options,
     build=_build,
     open=_open,
+    ready=_ready,
 )

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from softq.data import LABEL, Header, load_function
 from softq.errors import InputError, UsageError, root_line
+from softq.wording import kind_of
 
 MOST_TEXT = 300
 """Characters of a message of torch, which can be pages."""
@@ -34,9 +35,7 @@ def load_module(model: object) -> tuple[str, nn.Module]:
     if isinstance(model, nn.Module):
         return f"<{type(model).__name__}>", model
     if not isinstance(model, str):
-        raise UsageError(
-            f"a model of torch is a Module, or names a function that returns one; not a {type(model).__name__}"
-        )
+        raise UsageError(f"a model of torch is a Module, or names a function that returns one; not {kind_of(model)}")
     function = load_function(model, "model")
     if isinstance(function, nn.Module):
         return model, function
@@ -45,7 +44,7 @@ def load_module(model: object) -> tuple[str, nn.Module]:
     except (Exception, SystemExit) as error:
         raise InputError(f"{model}: raised {type(error).__name__}: {root_line(error, MOST_TEXT)}") from error
     if not isinstance(found, nn.Module):
-        raise InputError(f"{model}: returned a {type(found).__name__}; expected a torch.nn.Module")
+        raise InputError(f"{model}: returned {kind_of(found)}; expected a torch.nn.Module")
     return model, found
 
 

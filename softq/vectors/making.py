@@ -130,7 +130,7 @@ def scores_type(name: str, allowed: Sequence[DType]) -> DType:
     """
     found = DType.named(name)
     if found is None or found not in allowed:
-        known = " or ".join(f"{dtype.value} ({dtype.numpy.name})" for dtype in allowed)
+        known = " or ".join(dtype.numpy.name for dtype in allowed)
         raise UsageError(f"scores are {name!r}; allowed is {known}")
     return found
 

@@ -11,7 +11,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 @command(Section.LISTS)
-@click.argument("shell", type=click.Choice(SHELLS))
+@click.argument("shell", metavar="SHELL", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
     """Print the script that completes commands, options and names.
@@ -25,4 +25,6 @@ def completion(context: click.Context, shell: str) -> None:
 
     made = get_completion_class(shell)
     assert made is not None, "click knows them"
-    print_plain(made(context.find_root().command, {}, "softq", "_SOFTQ_COMPLETE").source())
+    script = made(context.find_root().command, {}, "softq", "_SOFTQ_COMPLETE").source()
+    # Of a list such as exact,uniform click's script for fish takes the first name alone.
+    print_plain(script.replace('string split "," ', 'string split --max 1 "," '))

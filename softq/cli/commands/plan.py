@@ -30,26 +30,23 @@ from softq.errors import UsageError
     "--cost", metavar="TARGET[,KEY=VALUE...]:NAME", help="Save a cost on a target instead of bits: verilog:LUT4."
 )
 @JSON
-def plan(
-    model: str, max_drop: str, verify: str | None, sweep: str | None, out: str, as_json: bool, **given: Any
-) -> None:
+def plan(model: str, max_drop: str, verify: str | None, out: str, as_json: bool, **given: Any) -> None:
     """Find method and width for each softmax under a budget.
 
     Exit 1 if the best plan breaks the budget. What was measured goes beside the plan, into PLAN.measured.json, for
     softq report --plan.
     """
     from softq.sweeps.formatting import plan_to_json, plan_to_text
-    from softq.sweeps.functions import write_plan
+    from softq.sweeps.functions import plan as find_plan
     from softq.sweeps.plan.record import record_of
-    from softq.sweeps.plan.search import find_plan
 
     if Path(out).is_dir():
         raise UsageError(f"--out {out} is a folder; expected the name of a file")
     check_outputs([out, str(record_of(out))], [model, given["data"], given["calibration"], verify])
-    task = measuring.take_task(model, given)
     with progress() as step:
-        found = find_plan(task, max_drop=max_drop, verify=verify, sweep=sweep, progress=step, **given)
-    write_plan(found, task, max_drop, out)
+        found = find_plan(
+            model, max_drop=max_drop, verify=verify, out=out, command=measuring.command_line(), progress=step, **given
+        )
     print_notes(found.notes)
     if as_json:
         print_json(plan_to_json(found, out))

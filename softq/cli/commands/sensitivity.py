@@ -29,7 +29,6 @@ def sensitivity(model: str, out: str, as_json: bool, **given: Any) -> None:
     """
     from softq.sweeps.sensitivity import run
 
-    task = measuring.take_task(model, given)
     with progress() as step:
-        found = run(task, out=out, progress=step, **given)
+        found = run(model, out=out, command=measuring.command_line(), progress=step, **given)
     measuring.finish(found, None, as_json, measuring.write_page(out, None))

@@ -54,7 +54,7 @@ def vectors(
     made = make(
         name,
         parse_settings(settings, bits),
-        fitted={key: parse_number(key, value) for key, value in parse_settings(fitted, None).items()},
+        fitted={key: parse_number(key, value) for key, value in parse_settings(fitted, None, "--fitted").items()},
         lengths=lengths or DEFAULT_LENGTHS,
         **given,
     )

@@ -11,6 +11,7 @@ from softq.data import load_function
 from softq.errors import InputError, UsageError
 from softq.metrics.base.kinds import HeldMetric
 from softq.metrics.base.meter import Tensors
+from softq.wording import kind_of
 
 
 def user_metric(text: str) -> HeldMetric:
@@ -44,7 +45,7 @@ def user_metric(text: str) -> HeldMetric:
         if isinstance(value, np.generic | np.ndarray) and value.ndim == 0:
             value = cast("object", value.item())
         if not isinstance(value, (int, float)):
-            raise InputError(f"metric {text!r} returned a {type(value).__name__}; expected a float")
+            raise InputError(f"metric {text!r} returned {kind_of(value)}; expected a float")
         return float(value)
 
     summary = ((function.__doc__ or "").strip().splitlines() or [f"the function {text}"])[0]

@@ -320,7 +320,8 @@ def _split(
     step = data.fixed_batch or 1
     half = count // 2 // step * step
     if half < 1:
-        raise UsageError(f"{data.source}: {count} samples cannot be split into two halves; give --verify DATA")
+        held = counted(count, "sample")
+        raise UsageError(f"{data.source}: {held} cannot be split into two halves; give --verify DATA")
     return (
         (0, half),
         (half, count),

@@ -14,6 +14,7 @@ from softq.sweeps.records import Outcome, Study
 from softq.sweeps.report.columns import columns_of
 from softq.sweeps.report.content import Content, Shared, StudyContent
 from softq.sweeps.report.verdicts import loss_text
+from softq.wording import counted
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,8 @@ def _decide(studies: Sequence[StudyContent], shared: Sequence[Shared]) -> str:
     if not shared:
         return "No setting was measured in all studies."
     if shared[0].within is None:
-        return f"{len(shared)} settings were measured in all {len(studies)} studies; --max-drop chooses among them."
+        measured = counted(len(shared), "setting was", "settings were")
+        return f"{measured} measured in all {len(studies)} studies; --max-drop chooses among them."
     best = next((one for one in shared if one.within and one.bits is not None), None)
     if best is None:
         return f"No setting is shown to keep the budget in all {len(studies)} studies."

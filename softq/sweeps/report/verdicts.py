@@ -10,6 +10,7 @@ from itertools import pairwise
 from softq.sweeps.records import Estimate
 from softq.sweeps.report.content import BITS, Answer, Measured, Step, Subject, Verdict
 from softq.sweeps.report.interval import Interval
+from softq.wording import counted
 
 SAYS: dict[Verdict, str] = {
     "same": "not distinguishable from float",
@@ -145,7 +146,7 @@ def _apart(one: Measured, other: Measured) -> str:
     (_, high), (low, _) = other.loss.ends or (0.0, 0.0), one.loss.ends or (0.0, 0.0)
     between = _loss(one) - _loss(other)
     needed = math.ceil(one.samples * ((high - _loss(other) + _loss(one) - low) / between) ** 2)
-    return f"These data do not tell {one.name} from {other.name}; about {needed:,} samples would."
+    return f"These data do not tell {one.name} from {other.name}; about {counted(needed, 'sample')} would."
 
 
 def _behind(row: Measured) -> str:
