@@ -19,6 +19,12 @@ def kind_of(value: object) -> str:
     return "None" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
+def in_units(number: float, shown: str = "") -> str:
+    """Return a number of units: `1 unit`, `0.5 units`; `shown` is how it is written, by default with 4 digits."""
+    text = shown or f"{number:.4g}"
+    return f"{text} unit" if text == "1" else f"{text} units"
+
+
 def softmaxes(number: int) -> str:
     """Return so many softmaxes."""
     return counted(number, "softmax", "softmaxes")

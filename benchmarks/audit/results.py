@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from softq.wording import in_units
+
 RESULTS = Path(__file__).parent.with_name("audit.json")
 
 
@@ -41,4 +43,4 @@ def _method(candidates: list[dict[str, Any]]) -> str:
     if equal:
         return f"`{equal[0]}`, to the bit" + (f" (so is `{'`, `'.join(equal[1:])}`)" if equal[1:] else "")
     first = candidates[0]
-    return f"nearest `{first['method']}`: {first['equal']:.4%} equal, up to {first['greatest']:g} units apart"
+    return f"nearest `{first['method']}`: {first['equal']:.4%} equal, up to {in_units(first['greatest'])} apart"

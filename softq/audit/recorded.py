@@ -6,19 +6,18 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-
 from softq._version import __version__
 from softq.audit.checks.values import CHECK as VALUES
 from softq.audit.checks.values import describe
 from softq.audit.identification import identify
 from softq.audit.records import IDENTIFICATION, IDENTIFIED, Audit, FaultRecord, Step
 from softq.audit.subject import TOLERANCES, Subject, encodings
-from softq.audit.task import FLOATS, INTEGERS, Array, Encoding
+from softq.audit.task import FLOATS, INTEGERS, UNIT_RESULTS, Array, Encoding
 from softq.audit.writing import write_reports
 from softq.data import read_npz
 from softq.errors import InputError
 from softq.files import make_folder
+from softq.wording import counted, in_units
 
 _SCORES, _RESULT = "scores", "result"
 
@@ -46,7 +45,7 @@ def audit_recorded(
     """
     answered = _read(file)
     dtype, kind = answered[0][0].dtype.name, answered[0][1].dtype.name
-    scores, result = encodings(dtype, scores, result, _usual(kind))
+    scores, result = encodings(dtype, scores, result, UNIT_RESULTS.get(kind))
     tolerance = TOLERANCES[dtype] if tolerance is None else tolerance
     subject = Subject(None, dtype, scores, result, tolerance, any_axis=False)
     wanted = subject.task((1,)).result_dtype
@@ -71,7 +70,8 @@ def audit_recorded(
     facts = {f"rows of {x.shape[1]}": describe(subject, x, found) for x, found in answered}
     found = [{**asdict(one), "is_equal": one.is_equal} for one in identify(subject, answered, None)]
     wrong = sum(part["beyond_tolerance"] for part in facts.values())
-    fault = FaultRecord("value", f"{wrong} rows are wrong by more than {tolerance:g} units", wrong, (), "audit.json")
+    text = f"{counted(wrong, 'row is', 'rows are')} wrong by more than {in_units(tolerance)}"
+    fault = FaultRecord("value", text, wrong, (), "audit.json")
     steps = (
         Step(VALUES.name, VALUES.title, 0.0, facts, (fault,) * bool(wrong)),
         Step(IDENTIFICATION, IDENTIFIED, 0.0, {"candidates": found}, ()),
@@ -79,14 +79,6 @@ def audit_recorded(
     made = Audit(conditions, steps, ())
     write_reports(made, folder)
     return made
-
-
-def _usual(dtype: str) -> Encoding | None:
-    """Return the encoding in which results of a type reach from 0 to 1."""
-    if dtype not in INTEGERS:
-        return None
-    info = np.iinfo(dtype)
-    return Encoding(dtype, 1 / 32768, 0) if dtype == "int16" else Encoding(dtype, 1 / 256, int(info.min))
 
 
 def _read(file: str | os.PathLike[str]) -> list[tuple[Array, Array]]:

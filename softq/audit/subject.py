@@ -76,6 +76,12 @@ class Subject:
         return self.scores is None
 
     @property
+    def has_all_sums(self) -> bool:
+        """Whether rows can reach every sum that matters: scores are of 8 bits, and results integers of as many."""
+        encodings = (self.scores, self.result)
+        return all(one is not None and one.high - one.low < 256 for one in encodings)
+
+    @property
     def lowest(self) -> float:
         """The least finite score."""
         return float(np.finfo(self.dtype).min) if self.scores is None else self.scores.low

@@ -1,8 +1,8 @@
-"""The table of weights behind a softmax of 8-bit scores that depends on (maximum - score) alone, and a method of it.
+"""Reading the table of weights off a runtime whose softmax of 8-bit scores depends on (maximum - score) alone.
 
-Where a result is w[d] / sum(w) of the distances d = maximum - score, rows of a elements at the maximum and b at the
-distance d give p = 1 / (a + b r) with r = w[d] / w[0]. A result of 8 bits bounds p, so each such row bounds r; rows of
-many a and b bound it closely.
+Let the result be w[d] / sum(w), with d = maximum - score. A row with a elements at the maximum and b elements at the
+distance d has p = 1 / (a + b r) at the maximum, with r = w[d] / w[0]. The runtime rounds p to 8 bits, so its result
+gives an interval for p, and that gives one for r. Rows with many combinations of a and b make the interval narrow.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ WEIGHT_BITS = 15
 
 @dataclass(frozen=True)
 class Table:
-    """What a runtime weighs each distance with.
+    """The weight of each distance.
 
     Attributes:
         weights: f64 [256], of the distances from 0 on; the first is 1.
-        low: The least that each may be.
-        high: The greatest.
+        low: Lower bounds of the weights.
+        high: Upper bounds.
         rounding: How results are rounded: nearest or down.
-        equal: The share of elements of other rows whose result is that of the table.
-        greatest: The greatest difference there, in units of the result.
+        equal: The share of elements, in other rows, for which the table gives the runtime's result.
+        greatest: The greatest difference in these rows, in units of the result.
     """
 
     weights: tuple[float, ...]
@@ -42,12 +42,12 @@ class Table:
 
 
 def extract(subject: Subject, answered: Sequence[tuple[Array, Array]], longest: int) -> Table | str:
-    """Return the table of a runtime, or, in a sentence, why it has none.
+    """Return the table of a runtime, or a sentence that says why there is none.
 
     Args:
         subject: A softmax of 8-bit scores.
-        answered: Rows of scores, and what the runtime gave; the table is held against them.
-        longest: Elements of the longest row that the runtime takes.
+        answered: Rows of scores with the runtime's results, on which the table is checked.
+        longest: Length of the longest row that the runtime takes.
 
     Raises:
         FailureError: the runtime gives no result for a row of up to `longest` elements.
@@ -62,7 +62,7 @@ def extract(subject: Subject, answered: Sequence[tuple[Array, Array]], longest: 
     low, high = _bound(subject, rounding, longest)
     broken = np.flatnonzero(low > high * (1 + 1e-6) + _SLACK)
     if broken.size:
-        return f"results at distance {broken[0]} are those of no single weight, so weights are no table of the distance"
+        return f"no single weight explains the results at distance {broken[0]}, so there is no table of weights"
     weights = np.clip((low + high) / 2, 0.0, 1.0)
     equal, greatest = _hold(subject, weights, rounding, answered)
     return Table(_plain(weights), _plain(low), _plain(high), rounding, equal, greatest)
@@ -73,7 +73,7 @@ def _plain(values: Reals) -> tuple[float, ...]:
 
 
 def _find_shift(subject: Subject) -> str:
-    """Tell in a sentence whether results depend on more than distances; empty if not."""
+    """Return a sentence if adding a number to all scores changes the results; empty if not."""
     low, high = int(subject.lowest), int(subject.highest)
     top, d = np.meshgrid(np.arange(low, high + 1), np.arange(high - low + 1), indexing="ij")
     there = top - d >= low
@@ -86,7 +86,7 @@ def _find_shift(subject: Subject) -> str:
     if different.size == 0:
         return ""
     first = x[different[0]]
-    return f"the result of {first.tolist()} is another one than that of scores {high - int(first[0])} higher"
+    return f"scores {first.tolist()} have another result than scores that are {high - int(first[0])} higher"
 
 
 def _find_rounding(subject: Subject, longest: int) -> str | None:
@@ -104,7 +104,7 @@ def _find_rounding(subject: Subject, longest: int) -> str | None:
 
 
 def _bound(subject: Subject, rounding: str, longest: int) -> tuple[Reals, Reals]:
-    """Return the least and the greatest that the weight of each distance may be."""
+    """Return lower and upper bounds of the weight of each distance."""
     result = subject.result
     assert result is not None, "integers"
     span = int(subject.highest - subject.lowest)
@@ -118,7 +118,7 @@ def _bound(subject: Subject, rounding: str, longest: int) -> tuple[Reals, Reals]
                 continue
             x = np.where(np.arange(a + b) < a, subject.highest, subject.highest - d[:, None]).astype(subject.dtype)
             units = subject.to_units(subject.compute(x))[:, 0]
-            # What saturates bounds one side only.
+            # A saturated result gives a lower bound of p only.
             least = np.where(units >= result.high, result.high - below, units - below)
             greatest = np.where(units >= result.high, np.inf, units + above)
             least_p, greatest_p = ((side - result.zero_point) * result.scale for side in (least, greatest))
@@ -126,14 +126,14 @@ def _bound(subject: Subject, rounding: str, longest: int) -> tuple[Reals, Reals]
                 low = np.maximum(low, (1 / greatest_p - a) / b)
                 high = np.minimum(high, np.where(least_p > 0, (1 / least_p - a) / b, np.inf))
     low[0] = high[0] = 1.0
-    # What no row bounds from above is below what the longest one shows.
+    # Where no row gives an upper bound, 1 is one: no weight is above that of the maximum.
     return np.maximum(low, 0.0), np.minimum(high, 1.0)
 
 
 def _hold(
     subject: Subject, weights: Reals, rounding: str, answered: Sequence[tuple[Array, Array]]
 ) -> tuple[float, float]:
-    """Return the share of elements that the table gives as the runtime did, and the greatest difference in units."""
+    """Return for which share of elements the table gives the runtime's result, and the greatest difference in units."""
     assert subject.result is not None, "integers"
     offs: list[Reals] = []
     for x, found in answered:
@@ -146,13 +146,13 @@ def _hold(
 
 
 def to_method(table: Table, name: str, step: float, source: str) -> str:
-    """Return a file of a method that weighs as a table does: `--method FILE` takes it.
+    """Return the text of a method file with these weights, which `--method FILE` takes.
 
     Args:
         table: The table.
-        name: The method's name; the file has it with underscores.
-        step: What one unit of the scores is.
-        source: What it was taken from, in words.
+        name: The method's name, which the file has with underscores.
+        step: Scale of the scores.
+        source: Where the table comes from, in words.
     """
     entries = [round(weight * 2**WEIGHT_BITS) for weight in table.weights]
     rows = [", ".join(map(str, entries[start : start + 16])) for start in range(0, len(entries), 16)]

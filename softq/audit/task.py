@@ -50,6 +50,14 @@ class Encoding:
         return np.clip(values / self.scale + self.zero_point, self.low, self.high)
 
 
+UNIT_RESULTS: Mapping[str, Encoding] = {
+    "int8": Encoding("int8", 1 / 256, -128),
+    "uint8": Encoding("uint8", 1 / 256, 0),
+    "int16": Encoding("int16", 1 / 32768, 0),
+}
+"""How results from 0 to 1 are encoded as integers, by their type: TensorFlow Lite's specification has it so."""
+
+
 @dataclass(frozen=True)
 class Task:
     """One softmax.

@@ -47,8 +47,14 @@ def main() -> None:
                 else:
                     answer = {"version": dict(runtime.version()) | {"python": sys.version.split()[0]}}, b""
         except Exception as error:
-            answer = {"error": " ".join(f"{type(error).__name__}: {error}".split())[:600]}, b""
+            answer = {"error": _say(error)}, b""
         write_message(outward, *answer)
+
+
+def _say(error: Exception) -> str:
+    """Return an error in a line: a message of one word says little without the name of its class."""
+    text = " ".join(str(error).split())
+    return (text if " " in text else f"{type(error).__name__}: {text}")[:600]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 from softq.audit.records import IDENTIFICATION, TABLE, Audit, FaultRecord, Step
 from softq.files import write_files
 from softq.visible import lines
+from softq.wording import counted, in_units
 
 _HOME = Path(__file__).parent
 
@@ -62,20 +63,20 @@ def _say(step: Step) -> str:
     if step.name == TABLE:
         return (
             f"weights are a table of 256 distances, rounded {_rounded(facts['rounding'])}; it gives "
-            f"{facts['equal']:.4%} of the results, and the others within {facts['greatest']:g} units: "
+            f"{facts['equal']:.4%} of the results, and the others within {in_units(facts['greatest'])}: "
             f"{facts['method_file']}"
         )
     sentence = "; ".join(_facts(facts))
     faults = len(step.faults)
-    return sentence + (f"; {faults} fault{'s' if faults > 1 else ''}" if faults else "")
+    return sentence + (f"; {counted(faults, 'fault')}" if faults else "")
 
 
 def _facts(facts: Mapping[str, Any]) -> Iterator[str]:
     for name, part in facts.items():
         if isinstance(part, dict) and "greatest_error" in part:
             yield (
-                f"{part['elements']:,} elements in {name}: greatest error "
-                f"{_number(part['greatest_error'])} units, mean {_number(part['mean_error'])}, sums "
+                f"{counted(part['elements'], 'element')} in {name}: greatest error "
+                f"{in_units(0, _number(part['greatest_error']))}, mean {_number(part['mean_error'])}, sums "
                 f"{_number(part['row_sums'][0])} to {_number(part['row_sums'][1])}, {_order(part)}"
             )
     tried = [(key, entry) for key in ("tried", "layouts", "rows", "threads") for entry in _entries(facts.get(key))]
@@ -97,7 +98,7 @@ def _facts(facts: Mapping[str, Any]) -> Iterator[str]:
 def _order(part: Mapping[str, Any]) -> str:
     if not part["order_lost"]:
         return "order kept"
-    return f"order lost in {part['order_lost']} rows by up to {_number(part['greatest_drop'])} units"
+    return f"order lost in {counted(part['order_lost'], 'row')} by up to {in_units(0, _number(part['greatest_drop']))}"
 
 
 def _entries(value: object) -> list[dict[str, Any]]:
@@ -116,7 +117,7 @@ def _identity(facts: Mapping[str, Any]) -> str:
     if not facts["candidates"]:
         return "no method takes such scores"
     return "none to the bit; nearest: " + ", ".join(
-        f"{_candidate(one)} ({one['equal']:.4%} equal, up to {one['greatest']:g} units apart)"
+        f"{_candidate(one)} ({one['equal']:.4%} equal, up to {in_units(one['greatest'])} apart)"
         for one in facts["candidates"][:3]
     )
 
@@ -147,9 +148,10 @@ def to_markdown(audit: Audit) -> str:
     """Return an audit as Markdown."""
     c = audit.conditions
     rows = [f"| {title} | {text} |" for title, text in summary(audit)]
+    length = counted(c["length"], "element")
     conditions = (
-        f"Rows of {c['length']} elements, axis {c['axis']}, at most {c['longest']}; a result may be wrong by "
-        f"{c['tolerance']:g} units. A unit is the scale of the result; of floats, the distance from 1 to the next "
+        f"Rows of {length}, axis {c['axis']}, at most {c['longest']}; a result may be wrong by "
+        f"{in_units(c['tolerance'])}. A unit is the scale of the result; of floats, the distance from 1 to the next "
         f"number. softq {c['softq']}, seed {c['seed']}."
     )
     faults = [_fault(fault) for fault in audit.faults] or ["None."]
@@ -171,7 +173,7 @@ def worst_rows(audit: Audit) -> list[Mapping[str, Any]]:
 def _worst(row: Mapping[str, Any]) -> str:
     kind = row["kind"] or "a maximum and a score"
     found = f"{row['scores']} to {row['found']}" if "scores" in row else ""
-    return f"| {_number(row['error'])} | {kind}, {row['of']} elements | {row['at']} | {found} |"
+    return f"| {_number(row['error'])} | {kind}, {counted(row['of'], 'element')} | {row['at']} | {found} |"
 
 
 def _fault(fault: FaultRecord) -> str:

@@ -26,13 +26,13 @@ class Ruling:
     """What one rule says of a site.
 
     Attributes:
-        subject: What the rule is about.
-        state: Whether it is met, is met after a conversion, is not, or cannot be told.
+        subject: The rule's subject, such as "axis".
+        state: Whether the rule is met, met after a conversion, or not met; unknown if the model does not show it.
         found: What the site has.
-        says: The rule.
-        source: The address of the document that states it.
-        version: What was read of the document.
-        read: When it was read, as ISO date.
+        says: The rule in words.
+        source: The document's address.
+        version: The version of the document.
+        read: When it was read, as an ISO date.
     """
 
     subject: str
@@ -72,7 +72,7 @@ class Judgement:
 def judge(model: ModelLike, profile: Profile, *, input_shapes: InputShapes | None = None) -> tuple[Judgement, ...]:
     """Return what a profile says of each softmax of a model; the model is not changed.
 
-    What is taken after a conversion is not guessed: the conversion is made on a copy, and judged again.
+    To say what is taken after a conversion, a copy is converted and judged again.
 
     Args:
         model: A path or a model.
@@ -109,7 +109,7 @@ def try_out(
         }
 
     judged = judge_all(needs)
-    # What is written is what was tried: without the sites that it does not help, until it helps all that are left.
+    # Drop the sites that a conversion does not help, and try again until it helps every site that is left.
     while needs and any(judged[key].taken != "after convert" for key in needs):
         needs = {key: need for key, need in needs.items() if judged[key].taken == "after convert"}
         judged |= {key: one for key, one in judge_all(needs).items() if key in needs}
@@ -149,7 +149,7 @@ def _ask(view: SiteView, profile: Profile, attention: bool) -> Asked:
 def _need(view: SiteView, asked: Asked) -> Need | None:
     """Return what a conversion has to write; None where every rule is met."""
     missing = {rule.subject: met for rule, met, _ in asked if met is not True}
-    # Of what is inside an operator more is known once it is open.
+    # Some rules cannot be judged before an operator is opened.
     hidden = view.node.op_type != "Softmax" and None in missing.values()
     opens = hidden or "operator" in missing or "axis" in missing
     return Need(opens, tuple(rule for rule, _, _ in asked)) if missing else None
@@ -167,7 +167,7 @@ def _judge(view: SiteView, before: Asked, after: Sequence[tuple[Rule, bool | Non
 def _ruling(rule: Rule, met: bool | None, found: str, later: bool | None) -> Ruling:
     state: RulingState = "met" if met else "unknown" if met is None else "not met"
     if later is not None and later != met:
-        # What a conversion would break, it does not do.
+        # A site for which the conversion breaks a rule is not converted.
         state = "after convert" if later else "not met" if later is False else "unknown"
     source = rule.source
     return Ruling(rule.subject, state, found, rule.says, source.url, source.version, source.read.isoformat())

@@ -11,6 +11,7 @@ from softq.audit.faults import Fault, Result, case_of
 from softq.audit.process import FailureError
 from softq.audit.subject import Subject
 from softq.audit.task import Array
+from softq.wording import in_units
 
 _SIZES = (5, 2, 3, 4, 6)
 """Of the axes from the last one on: all different, so that a mistaken axis shows."""
@@ -48,7 +49,7 @@ def _try(subject: Subject, x: Array, axis: int) -> str:
     except FailureError as error:
         return f"{error.kind}: {error}"
     off = float(np.max(subject.errors(found, subject.exact(x, axis))))
-    return "as exact" if off <= subject.slack else f"wrong by {off:.4g} units"
+    return "as exact" if off <= subject.slack else f"wrong by {in_units(off)}"
 
 
 def _other_axis(subject: Subject, x: Array, axis: int) -> str:

@@ -12,6 +12,7 @@ from softq.audit.process import FailureError
 from softq.audit.rows import long_rows
 from softq.audit.subject import Reals, Subject
 from softq.audit.task import Array
+from softq.wording import in_units
 
 _MOST = 48
 
@@ -43,7 +44,7 @@ def _run(subject: Subject, setting: Setting) -> Result:
             continue
         off = _difference(subject, together, alone)
         same = np.array_equal(together, alone, equal_nan=subject.is_float)
-        outcome = "equal to the bit" if same else f"apart by {np.max(off):.4g} units"
+        outcome = "equal to the bit" if same else f"apart by {in_units(float(np.max(off)))}"
         facts["layouts"].append({"shape": [*shape, x.shape[1]], "outcome": outcome})
         bad = np.flatnonzero(np.max(off, -1) > subject.tolerance)
         if bad.size:

@@ -12,6 +12,7 @@ from softq.audit.process import FailureError
 from softq.audit.rows import long_rows
 from softq.audit.subject import Subject
 from softq.audit.task import Array
+from softq.wording import counted, in_units
 
 _ROWS = 3
 
@@ -34,7 +35,7 @@ def _breaks(subject: Subject, x: Array) -> tuple[str, Array] | None:
         return None
     row = x[wrong[:1]]
     off = float(np.max(subject.errors(found[wrong[:1]], subject.exact(row))))
-    return f"value: wrong by {off:.4g} units", row
+    return f"value: wrong by {in_units(off)}", row
 
 
 def _fails(subject: Subject, x: Array) -> bool:
@@ -70,7 +71,7 @@ def _fault(subject: Subject, setting: Setting, good: int, bad: int, broken: tupl
     ends = kind != "value"
     if not hangs:
         row = shrink(row, lambda part: _fails(subject, part) if ends else is_wrong(subject, part))
-    text = f"of the rows that were tried, those of {bad} elements are the shortest that break: {reason}"
+    text = f"of the rows that were tried, those of {counted(bad, 'element')} are the shortest that break: {reason}"
     return Fault("length" if good else kind, text, case_of(subject, row))
 
 

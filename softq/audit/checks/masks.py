@@ -10,6 +10,7 @@ from softq.audit.checks import Check, Setting
 from softq.audit.faults import Fault, Result, case_of, is_wrong, shrink
 from softq.audit.process import FailureError
 from softq.audit.subject import Subject
+from softq.wording import in_units
 
 
 def _masks(subject: Subject) -> dict[str, float]:
@@ -40,7 +41,7 @@ def _run(subject: Subject, setting: Setting) -> Result:
                 faults.append(Fault(error.kind, f"{title}: {error}", case_of(subject, row)))
                 continue
             off = float(np.max(subject.errors(found, subject.exact(row))))
-            outcome = "as exact" if off <= subject.slack else f"wrong by {off:.4g} units"
+            outcome = "as exact" if off <= subject.slack else f"wrong by {in_units(off)}"
             facts["rows"].append({"row": title, "outcome": outcome})
             if off > subject.slack:
                 small = shrink(row, lambda part: is_wrong(subject, part))

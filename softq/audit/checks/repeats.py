@@ -11,6 +11,7 @@ from softq.audit.faults import Case, Fault, Result
 from softq.audit.process import FailureError
 from softq.audit.rows import long_rows
 from softq.audit.subject import Subject
+from softq.wording import counted, in_units
 
 _TIMES = 20
 _THREADS = (2, 3, 4)
@@ -25,9 +26,8 @@ def _run(subject: Subject, setting: Setting) -> Result:
             again = subject.compute(x)
             if not np.array_equal(again, first, equal_nan=subject.is_float):
                 changed = int(np.sum(again != first))
-                text = (
-                    f"the same scores give other results: {changed} of {x.size} elements changed within {_TIMES} runs"
-                )
+                which = f"{changed} of {counted(x.size, 'element')} changed within {_TIMES} runs"
+                text = f"the same scores give other results: {which}"
                 return Result(facts, (Fault("repeat", text, Case(subject.task(x.shape), x, again, first), changed),))
     except FailureError as error:
         return Result(facts | {"skipped": str(error)})
@@ -40,10 +40,10 @@ def _run(subject: Subject, setting: Setting) -> Result:
             facts["threads"].append({"threads": threads, "outcome": f"{error.kind}: {error}"})
             continue
         off = float(np.max(subject.errors(found, subject.to_units(first))))
-        outcome = "equal to the bit" if off == 0 else f"apart by {off:.4g} units"
+        outcome = "equal to the bit" if off == 0 else f"apart by {in_units(off)}"
         facts["threads"].append({"threads": threads, "outcome": outcome})
         if off > subject.tolerance and not faults:
-            text = f"{threads} threads give other results than one, by {off:.4g} units"
+            text = f"{threads} threads give other results than one, by {in_units(off)}"
             faults.append(Fault("threads", text, Case(subject.task(x.shape, threads=threads), x, found, first)))
     return Result(facts, tuple(faults))
 

@@ -12,6 +12,7 @@ from softq.audit.faults import Fault, Result, case_of, is_wrong, shrink
 from softq.audit.process import FailureError
 from softq.audit.subject import Subject
 from softq.audit.task import Array
+from softq.wording import counted, in_units
 
 _CHOICES = ("only -inf", "+inf once", "+inf twice")
 """Rows whose result is NaN by arithmetic, and that runtimes give other results for on purpose."""
@@ -65,7 +66,7 @@ def _say(subject: Subject, x: Array, found: Array, right: bool) -> str:
     if np.all(np.isnan(values)):
         return "NaN"
     if np.any(np.isnan(values)):
-        return f"NaN in {int(np.sum(np.isnan(values)))} of {values.size} elements"
+        return f"NaN in {int(np.sum(np.isnan(values)))} of {counted(values.size, 'element')}"
     if np.any(np.isnan(x)):
         return "numbers, as if there were no NaN"
     if not np.any(values):
@@ -75,7 +76,7 @@ def _say(subject: Subject, x: Array, found: Array, right: bool) -> str:
     infinite = np.isposinf(x.astype(np.float64))
     if np.any(infinite) and np.allclose(values, infinite / np.sum(infinite), atol=1e-3):
         return "all the weight at +inf"
-    return f"wrong by {float(np.max(subject.errors(found, subject.exact(x)))):.4g} units"
+    return f"wrong by {in_units(float(np.max(subject.errors(found, subject.exact(x)))))}"
 
 
 CHECK = Check(name="special-values", title="Special values", run=_run, order=4)

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from softq.audit.checks import Check, Setting
 from softq.audit.faults import Fault, Result, case_of, is_wrong, shrink
 from softq.audit.process import FailureError
-from softq.audit.rows import long_rows, pairs
+from softq.audit.rows import long_rows, pairs, sum_rows
 from softq.audit.subject import Reals, Subject
 from softq.audit.task import Array
+from softq.wording import counted, in_units
 
 _WORST = 5
+_PAIR = 2
 _WRAPS = 0.9
 """Of the integers' range: what a result is wrong by that left it at one end and came in at the other."""
 _MOST_SHOWN = 12
@@ -33,7 +35,11 @@ def _run(subject: Subject, setting: Setting) -> Result:
     names, rows = long_rows(subject, setting.length, setting.random())
     facts: dict[str, Any] = {}
     faults: list[Fault] = []
-    for title, x, kinds in (("pairs", pairs(subject), None), ("rows", rows, names)):
+    asked: list[tuple[str, Array, Sequence[str] | None]] = [("pairs", pairs(subject), None), ("rows", rows, names)]
+    if subject.has_all_sums and setting.length > _PAIR:
+        every, facts["sums_left_out"] = sum_rows(subject, setting.length)
+        asked.append(("sums", every, None))
+    for title, x, kinds in asked:
         found, there, failure = _compute(subject, x)
         if failure is not None:
             faults.append(_failure(subject, x[~there][:1], failure, int(np.sum(~there))))
@@ -156,7 +162,8 @@ def _find_faults(subject: Subject, x: Array, found: Array) -> list[Fault]:
     if lost.size:
         worst = lost[np.argmax(drops[lost])]
         row = shrink(x[worst], lambda part: _loses_order(subject, part))
-        text = f"a greater score gets less than a smaller one, by up to {drops[worst]:.4g} units, in {lost.size} rows"
+        most, where = in_units(float(drops[worst])), counted(int(lost.size), "row")
+        text = f"a greater score gets less than a smaller one, by up to {most}, in {where}"
         faults.append(Fault("order", text, case_of(subject, row), int(lost.size)))
     return faults
 
@@ -178,7 +185,7 @@ def _name(subject: Subject, found: Array | None, x: Array) -> tuple[str, str]:
     values = f"{found.flat[at]:g} where {exact.flat[at] * (1 if subject.result else subject.unit):.6g} is exact"
     if subject.result is not None and off > _WRAPS * (subject.result.high - subject.result.low):
         return "wraps", f"a result wraps around: {values}"
-    return "value", f"a result is wrong by {off:.4g} units: {values}"
+    return "value", f"a result is wrong by {in_units(off)}: {values}"
 
 
 def _plain(value: Any) -> float | None:

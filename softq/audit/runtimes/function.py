@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from softq.audit.runtimes import Options, Runtime, Softmax
-from softq.audit.task import FLOATS, INTEGERS, Array, Encoding, Task
+from softq.audit.task import FLOATS, INTEGERS, UNIT_RESULTS, Array, Task
 from softq.errors import UsageError
 
 
@@ -34,10 +34,6 @@ RUNTIME = Runtime(
     dtypes=(*FLOATS, *INTEGERS),
     load=_load,
     version=_version,
-    results={
-        "int8": Encoding("int8", 1 / 256, -128),
-        "uint8": Encoding("uint8", 1 / 256, 0),
-        "int16": Encoding("int16", 1 / 32768, 0),
-    },
+    results=UNIT_RESULTS,
     options={"of": "the function"},
 )

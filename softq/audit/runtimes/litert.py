@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from softq.audit.runtimes import Options, Runtime, Softmax
-from softq.audit.task import Array, Encoding, Task
+from softq.audit.task import UNIT_RESULTS, Array, Encoding, Task
 from softq.errors import UsageError
 
 _KERNELS = {
@@ -103,11 +103,7 @@ RUNTIME = Runtime(
     version=_version,
     make=_make,
     file="model.tflite",
-    results={
-        "int8": Encoding("int8", 1 / 256, -128),
-        "uint8": Encoding("uint8", 1 / 256, 0),
-        "int16": Encoding("int16", 1 / 32768, 0),
-    },
+    results=UNIT_RESULTS,
     options={"kernels": "xnnpack (as it comes), optimized (without XNNPACK), or reference"},
     script=_script,
     any_axis=False,

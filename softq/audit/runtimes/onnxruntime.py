@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from softq.audit.runtimes import Options, Runtime, Softmax
-from softq.audit.task import Array, Encoding, Task
+from softq.audit.task import UNIT_RESULTS, Array, Task
 from softq.errors import UsageError
 
 _FORMS = ("operator", "qdq")
@@ -109,11 +109,7 @@ RUNTIME = Runtime(
     version=_version,
     make=_make,
     file="model.onnx",
-    results={
-        "int8": Encoding("int8", 1 / 256, -128),
-        "uint8": Encoding("uint8", 1 / 256, 0),
-        "int16": Encoding("int16", 1 / 32768, 0),
-    },
+    results=UNIT_RESULTS,
     options={
         "form": "of integers: operator (com.microsoft's QLinearSoftmax), or qdq (Softmax between DequantizeLinear and "
         "QuantizeLinear)",
