@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import softq
 from benchmarks.cpu.machine import description
 from benchmarks.figures.studies import ROOT, STUDIES, Study, identity_of, main_of, versions
@@ -43,24 +41,15 @@ AMOUNTS: Mapping[str, Amount] = {
     "Wikipedia language model": Amount(48, "0.5%"),
     "all-MiniLM-L6-v2": Amount(100, "0.002", batch=8),
     "SmolLM2-135M": Amount(8, "1%"),
-    "PP-OCRv4 recognizer": Amount(32, "2%"),
-    "PP-OCRv6 recognizer": Amount(32, "2%"),
+    "PP-OCRv4 recognizer": Amount(128, "8%"),
+    "PP-OCRv6 recognizer": Amount(128, "8%"),
 }
-
-
-def line_accuracy(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> float:
-    """Share of lines whose characters are all read right, spaces aside."""
-    (output,), (label,) = outputs.values(), labels.values()
-    return float(np.mean(LINE_ACCURACY.contribute(output, label).total))
-
-
-line_accuracy.direction, line_accuracy.unit = "higher", "fraction"  # pyright: ignore
 
 
 def measure(study: Study, models: Path) -> dict[str, Any]:
     """Return the record of one model."""
     amount, model = AMOUNTS[study.name], study.place(models) / study.model
-    metric = "benchmarks.cards:line_accuracy" if study.metric is LINE_ACCURACY else study.metric.name
+    metric = "models.ocr:LINE_ACCURACY" if study.metric is LINE_ACCURACY else study.metric.name
     evaluation = str(study.data(models, "evaluation"))
     has_development = "development" in SPLITS[study.split].files
     development = str(study.data(models, "development")) if has_development else None

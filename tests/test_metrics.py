@@ -6,6 +6,7 @@ import itertools
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 
 import numpy as np
@@ -14,7 +15,7 @@ from scipy import special, stats
 
 from softq.data import Array
 from softq.errors import InputError, UsageError
-from softq.metrics import METRICS, Measured, find_metric, mean_interval, paired_ratio_interval
+from softq.metrics import METRICS, PROPORTION, Measured, find_metric, mean_interval, paired_ratio_interval
 from softq.metrics.base.interval import student_quantile
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -320,6 +321,21 @@ def test_a_users_metric(monkeypatch: pytest.MonkeyPatch) -> None:
         setattr(module, function.__name__, function)
         with pytest.raises(InputError, match=message):
             measure(f"my_metrics:{function.__name__}", np.ones((1, 1)), np.ones((1, 1)))
+
+
+def test_a_users_metric_may_be_one_of_softqs_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("my_metrics")
+    module.RIGHT = replace(find_metric("top1-accuracy"), name="right")  # pyright: ignore[reportAttributeAccessIssue]
+    module.number = 3  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "my_metrics", module)
+    metric = find_metric("my_metrics:RIGHT")
+    assert (metric.name, metric.kind) == ("my_metrics:RIGHT", PROPORTION)
+    outputs = {"out": np.eye(4), "other": np.zeros((4, 1))}
+    meter = metric.start("out", "y")
+    meter.update(outputs, outputs, {"y": np.arange(4)})
+    assert meter.result().candidate == 1
+    with pytest.raises(UsageError, match=r"is an int; it must be a function or a softq\.metrics\.Metric"):
+        find_metric("my_metrics:number")
 
 
 def test_outputs_of_different_shapes_are_named() -> None:

@@ -22,7 +22,7 @@ from typing import TypeAlias
 from softq.data._arrays import LABEL, Array, Header, TensorSpec, fixed_batch
 from softq.data._dataset import DEFAULT_BATCH, Batch, Dataset
 from softq.data._files import npz_files, open_files, read_headers, read_npz
-from softq.data._items import FUNCTION, headers_of, load_function, open_items, repeat_call, repeat_items
+from softq.data._items import FUNCTION, headers_of, load_function, load_object, open_items, repeat_call, repeat_items
 from softq.errors import InputError
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "Header",
     "TensorSpec",
     "load_function",
+    "load_object",
     "look_at",
     "name_of",
     "open_data",

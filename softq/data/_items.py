@@ -33,6 +33,15 @@ def load_function(text: str, noun: str) -> Callable[..., object]:
     Raises:
         UsageError: there is no such module or function, or the module cannot be imported.
     """
+    found = load_object(text, noun)
+    if not callable(found):
+        name = text.rpartition(":")[2]
+        raise UsageError(f"{noun} {text!r}: there is no function {name!r}; it is {kind_of(found)}")
+    return found
+
+
+def load_object(text: str, noun: str) -> object:
+    """Return what `package.module:name` or `path/to/file.py:name` names; arguments and errors as `load_function`."""
     if not FUNCTION.fullmatch(text):
         raise UsageError(f"{noun} {text!r} is not of the form package.module:function or file.py:function")
     module_name, _, path = text.rpartition(":")
@@ -50,7 +59,7 @@ def load_function(text: str, noun: str) -> Callable[..., object]:
         raise UsageError(f"{noun} {text!r}: cannot import {module_name}: {line(error)}") from error
     for step in path.split("."):
         found = getattr(found, step, None)
-    if not callable(found):
+    if found is None:
         what = "file" if is_file else "module"
         raise UsageError(f"{noun} {text!r}: {what} {module_name} has no function {path!r}")
     return found

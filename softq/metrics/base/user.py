@@ -1,20 +1,21 @@
-"""A user's own metric: `package.module:function`."""
+"""A user's own metric: `package.module:name` of a function, or of a `Metric`."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 
-from softq.data import load_function
+from softq.data import load_object
 from softq.errors import InputError, UsageError
-from softq.metrics.base.kinds import HeldMetric
+from softq.metrics.base.kinds import HeldMetric, Metric
 from softq.metrics.base.meter import Tensors
 from softq.wording import kind_of
 
 
-def user_metric(text: str) -> HeldMetric:
+def user_metric(text: str) -> Metric:
     """Return the metric whose score is `function(outputs, labels) -> float`.
 
     The function gets two dicts of arrays over all samples: the model's outputs, and the labels without `label.` in
@@ -25,10 +26,17 @@ def user_metric(text: str) -> HeldMetric:
         word_errors.direction = "lower"   # or "higher": which is better
         word_errors.unit = "fraction"
 
+    A `softq.metrics.Metric` serves too: one that tells what each sample adds has the intervals of its kind, which say
+    more of few samples than the spread over halves.
+
     Raises:
         UsageError: there is no such function, or it does not declare itself.
     """
-    function = load_function(text, "metric")
+    function = load_object(text, "metric")
+    if isinstance(function, Metric):
+        return replace(function, name=text)
+    if not callable(function):
+        raise UsageError(f"metric {text!r} is {kind_of(function)}; it must be a function or a softq.metrics.Metric")
     direction: object = getattr(function, "direction", None)
     unit: object = getattr(function, "unit", None)
     if direction not in ("higher", "lower"):
