@@ -190,9 +190,10 @@ def _synthetic() -> str:
 
 
 def _formats() -> str:
-    from benchmarks.formats import RESULTS, document
+    from benchmarks.formats.settings import load
+    from benchmarks.formats.tables import document
 
-    return document(json.loads(RESULTS.read_text(encoding="utf-8")))
+    return document(load())
 
 
 def _speed() -> str:

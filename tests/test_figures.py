@@ -88,7 +88,7 @@ def test_a_figure_can_be_measured_again(tmp_path: Path) -> None:
     study, setting = COMMITTED[0], Setting(METHOD, {"bits": 2})
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    measured = Measured(study, tmp_path, "evaluation", scratch)
+    measured = Measured(study, tmp_path, study.data(tmp_path, "evaluation"), scratch)
     found, row = measured.candidate(setting.convert(study, tmp_path), "again"), _row(study, setting)
     # Another processor may add in another order.
     assert np.mean(np.array(found["samples"]) != row["samples"]) <= 1e-3

@@ -23,7 +23,7 @@ BUILDERS = {
 FIGURES = {
     ROOT / "benchmarks" / "cards.py",
     ROOT / "benchmarks" / "figures" / "__main__.py",
-    ROOT / "benchmarks" / "formats.py",
+    ROOT / "benchmarks" / "formats" / "models.py",
     ROOT / "models" / "finetune.py",
 }
 """The only commands that measure on evaluation data."""

@@ -42,7 +42,7 @@ def measure(study: Study, models: Path) -> dict[str, Any]:
         target = folder.parent if "/" in study.folder else folder
         subprocess.run([sys.executable, "-m", study.builder, str(target)], check=True, cwd=ROOT)
     with tempfile.TemporaryDirectory(dir=models) as scratch:
-        measured = Measured(study, models, "evaluation", Path(scratch))
+        measured = Measured(study, models, study.data(models, "evaluation"), Path(scratch))
         rows: list[dict[str, Any]] = []
         for setting in SETTINGS:
             result = setting.convert(study, models)

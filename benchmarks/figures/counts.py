@@ -30,7 +30,7 @@ def measure(study: Study, models: Path) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     path = study.place(models) / study.model
     with tempfile.TemporaryDirectory(dir=models) as scratch:
-        measured = Measured(study, models, "development", Path(scratch))
+        measured = Measured(study, models, study.data(models, "development"), Path(scratch))
         for bits in BITS:
             plain = softq.convert(path, method=METHOD, settings={"bits": bits})
             rows.append({"bits": bits, "count": 0, "draw": 0, **_distance(measured, plain)})

@@ -21,15 +21,14 @@ from softq.runner import OnnxRunner
 
 
 class Measured:
-    """Runs models on one part of a study's data; the float model once, whose outputs lie in a folder meanwhile.
+    """Runs models on a file of a study's data; the float model once, whose outputs lie in a folder meanwhile.
 
     Attributes:
         identity: The hashes of the model, of these data and of the calibration data.
     """
 
-    def __init__(self, study: Study, models: Path, part: str, scratch: Path) -> None:
+    def __init__(self, study: Study, models: Path, data: Path, scratch: Path) -> None:
         self._study, self._path, self._cache = study, study.place(models) / study.model, models / "measured"
-        data = study.data(models, part)
         self.identity = {"model": identity_of(self._path), "data": file_hash(data),
                          "calibration": file_hash(study.data(models, "calibration"))}  # fmt: skip
         self._key = "|".join((study.metric.name, study.distance.name, self.identity["model"], self.identity["data"]))
