@@ -224,3 +224,70 @@ def test_an_old_model_is_raised_to_the_version_that_has_the_codes(name: str, ops
     assert [one.taken for one in judge(converted, profile)] == ["as it is"]
     tolerance = 0.02 if name == "qnn-htp" else TOLERANCES[name]  # Codes of 8 bits: those of 16 came with 21.
     assert 0 < distance(run(converted, feed), run(model, feed)) < tolerance
+
+
+OPERATORS = {
+    "MultiHeadAttention": """
+        <ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        whole (float[2, 16, 64] q, float[2, 24, 64] k, float[2, 24, 64] v) => (float[2, 16, 64] out)
+        { out = com.microsoft.MultiHeadAttention <num_heads = 4> (q, k, v) }""",
+    "Attention of com.microsoft": """
+        <ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        whole (float[2, 16, 64] x, float[64, 192] w, float[192] b) => (float[2, 16, 64] out)
+        { out = com.microsoft.Attention <num_heads = 4> (x, w, b) }""",
+    "Attention of ONNX": """
+        <ir_version: 11, opset_import: ["" : 23]>
+        whole (float[1, 4, 16, 16] q, float[1, 2, 24, 16] k, float[1, 2, 24, 16] v) => (float[1, 4, 16, 16] out)
+        { out = Attention <is_causal = 1> (q, k, v) }""",
+}
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("name", ["onnxruntime-cpu", "openvino", "tensorrt-int8", "vitis-ai"])
+def test_operators_of_attention_are_opened_and_coded(operator: str, name: str) -> None:
+    model, profile = onnx.parser.parse_model(OPERATORS[operator]), load_profile(name)
+    rng = np.random.default_rng(2)
+    feed: Arrays = {}
+    for value in model.graph.input:
+        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        feed[value.name] = (rng.normal(size=shape) * (0.2 if value.name == "w" else 1)).astype(np.float32)
+    constant = operator.startswith("Attention of com")
+    if constant:
+        # Weights are part of the model; their first axis counts no samples.
+        for name_of in ("w", "b"):
+            model.graph.initializer.append(onnx.numpy_helper.from_array(feed.pop(name_of), name_of))
+        del model.graph.input[1:]
+    converted = convert_for(model, profile, calibration=[feed])
+    assert [one.taken for one in judge(converted.model, profile)] == ["as it is"]
+    kinds = [node.op_type for node in converted.model.graph.node]
+    assert not {"Attention", "MultiHeadAttention"} & set(kinds)
+    assert 0 < distance(run(converted.model, feed), run(model, feed)) < 0.06
+
+
+def test_exponentials_of_rows_that_are_masked_altogether_stay_zeros_or_nan() -> None:
+    text = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    guarded (float[1, 2, 16, 16] q, float[1, 2, 16, 16] k, float[1, 2, 16, 16] v, float[1, 1, 16, 16] mask)
+        => (float[1, 2, 16, 16] out)
+    <float none = {0.0}>
+    {
+        s = MatMul(q, k)
+        x = Add(s, mask)
+        p = Softmax(x)
+        GUARD
+        out = MatMul(w, v)
+    }
+    """
+    rng = np.random.default_rng(6)
+    q, k, v = rng.normal(size=(3, 1, 2, 16, 16)).astype(np.float32)
+    mask = np.where(np.arange(16)[:, None] == 3, -np.inf, 0).astype(np.float32) * np.ones((1, 1, 16, 16), np.float32)
+    feed: Arrays = {"q": q, "k": k, "v": v, "mask": np.nan_to_num(mask, nan=0.0, neginf=-np.inf)}
+    profile = load_profile("onnxruntime-cpu")
+    for guard, expected in (("w = Identity(p)", np.nan), ("lost = IsNaN(p)\nw = Where(lost, none, p)", 0.0)):
+        model = onnx.parser.parse_model(text.replace("GUARD", guard))
+        converted = convert_for(model, profile, calibration=[feed])
+        assert len(converted.converted) == 1
+        got = run(converted.model, feed).astype(np.float64)
+        np.testing.assert_array_equal(got[0, :, 3], np.full((2, 16), expected))
+        others = np.delete(got, 3, axis=2)
+        assert distance(others, np.delete(run(model, feed), 3, axis=2)) < 0.03

@@ -111,7 +111,7 @@ def _view(found: Finding, facts: Facts) -> SiteView:
         site=site,
         node=found.node,
         codes=None if decode is None else _name(facts.dtype(decode.inputs[0])),
-        output=None if match.weights is None else _encoding(match.weights, facts),
+        output=None if match.weights is None else _encoding(match.weights, region, facts),
         attention=site.role == "attention" or region is not None,
         products=products,
         head_size=size,
@@ -158,10 +158,10 @@ def _scales(node: ir.Node) -> bool:
     return factor is not None and factor.size == 1
 
 
-def _encoding(weights: ir.Value, facts: Facts) -> FoundEncoding | None:
+def _encoding(weights: ir.Value, region: Region | None, facts: Facts) -> FoundEncoding | None:
     """Return the codes of the weights, where all that read them read these."""
+    unnormalized = None if region is None else find_exponentials(region.second)
     behind = look_behind(weights, facts)
-    unnormalized = find_exponentials(behind.weights)
     if unnormalized is not None:
         return replace(_encoding_of(unnormalized, facts), normalized=False)
     readers = behind.weights.consumers()

@@ -299,8 +299,8 @@ def _can_code(view: SiteView, encoding: Encoding, rewriter: Rewriter) -> bool:
         return False
     if dtype is ir.DataType.FLOAT16 and opset < _NARROW_SCALES:
         return False
-    # Codes have no NaN, which this guard looks for.
-    return look_behind(view.node.outputs[0], rewriter.facts).guard != ISNAN_WHERE
+    # Codes have no NaN, which this guard looks for; exponentials are made behind it.
+    return not encoding.normalized or look_behind(view.node.outputs[0], rewriter.facts).guard != ISNAN_WHERE
 
 
 def _code(rewriter: Rewriter, node: ir.Node, encoding: Encoding) -> None:

@@ -58,7 +58,9 @@ def add_codes(
     return add(before, "DequantizeLinear", [quantized, scales[1], point], f"{name}.decoded", kind, shape)
 
 
-def add_sum(rewriter: Rewriter, before: ir.Node, decoded: ir.Value, own: ir.Value, name: str) -> ir.Value:
+def add_sum(
+    rewriter: Rewriter, before: ir.Node, decoded: ir.Value, own: ir.Value, name: str, least: ir.Value | None = None
+) -> ir.Value:
     """Put the sum of each row of coded weights in front of a node; where their own sum is NaN it stays so.
 
     Args:
@@ -67,9 +69,12 @@ def add_sum(rewriter: Rewriter, before: ir.Node, decoded: ir.Value, own: ir.Valu
         decoded: The weights after their codes, [..., N].
         own: The sum of the weights before, [..., 1].
         name: What values are named after.
+        least: A number that the sum is raised to where it is less; None for none.
     """
     add, kind, shape = rewriter.add, decoded.dtype or ir.DataType.FLOAT, rewriter.facts.shape(own)
     axes = rewriter.add_ints(before, [-1], f"{name}.axes")
     total = add(before, "ReduceSum", [decoded, axes], f"{name}.sum", kind, shape)
+    if least is not None:
+        total = add(before, "Max", [total, least], f"{name}.raised", kind, shape)
     undefined = add(before, "IsNaN", [own], f"{name}.undefined", ir.DataType.BOOL, shape)
     return add(before, "Where", [undefined, own, total], f"{name}.coded", kind, shape)
