@@ -291,3 +291,19 @@ def test_exponentials_of_rows_that_are_masked_altogether_stay_zeros_or_nan() -> 
         np.testing.assert_array_equal(got[0, :, 3], np.full((2, 16), expected))
         others = np.delete(got, 3, axis=2)
         assert distance(others, np.delete(run(model, feed), 3, axis=2)) < 0.03
+
+
+def test_masks_fit_float16() -> None:
+    """The least float32 would become -inf, and a row of them NaN; onnxruntime's CPU provider adds in float32."""
+    q, k, v = np.random.default_rng(7).normal(size=(3, 1, 2, 16, 16)).astype(np.float32)
+    hidden = np.zeros((1, 1, 16, 16), bool)
+    hidden[..., 3, :] = True
+    feed: Arrays = {"q": q, "k": k, "v": v, "hidden": hidden}
+    converted = convert_for(masked(-3.4028234663852886e38), load_profile("tensorrt-int8"), calibration=[feed]).model
+    made = {name: node for node in converted.graph.node for name in node.output}
+    add = next(node for node in converted.graph.node if node.op_type == "Add")
+    cut = made[made[add.input[1]].input[0]]
+    assert cut.op_type == "Clip"
+    limits = [float(onnx.numpy_helper.to_array(made[name].attribute[0].t)) for name in cut.input[1:]]
+    assert limits == [-32768.0, 32768.0]
+    assert np.isfinite(run(converted, feed).astype(np.float64)).all()
