@@ -164,7 +164,7 @@ def keep(results: Path, command: str, studies: Sequence[Study], found: Mapping[s
     document = {"schema": 1, "command": command, "studies": ordered}
     text = json.dumps(document, indent=1)
     # Numbers of samples in a line instead of a line each.
-    results.write_text(re.sub(r"(?<=[\d\[,])\s+(?=[-\d\]])", "", text) + "\n", encoding="utf-8")
+    results.write_text(re.sub(r"(?<=[\d\[,])\n\s+(?=[-\d\]])", "", text) + "\n", encoding="utf-8")
 
 
 def main_of(
