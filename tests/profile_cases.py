@@ -87,6 +87,7 @@ def attention(
     factor: bool = False,
     real: str = "float",
     half: bool = False,
+    coded_result: bool = False,
 ) -> onnx.ModelProto:
     """Return an attention on codes.
 
@@ -98,6 +99,7 @@ def attention(
         factor: Whether the scores are multiplied behind their product.
         real: ONNX's name of the type that is not codes.
         half: Whether that type is float16.
+        coded_result: Whether its result becomes codes, too.
     """
     coded = "".join(
         f"{name}c = QuantizeLinear <output_dtype = {kind}> ({name}, step)\n{name}d = DequantizeLinear({name}c, step)\n"
@@ -108,6 +110,10 @@ def attention(
         behind = "w = Identity(p)"
     else:
         behind = f"pc = QuantizeLinear <output_dtype = {weights[0]}> (p, unit)\nw = DequantizeLinear(pc, unit)"
+    end = "out = MatMul(w, vd)"
+    if coded_result:
+        made = f"oc = QuantizeLinear <output_dtype = {kind}> (o, step)"
+        end = f"o = MatMul(w, vd)\n{made}\nout = DequantizeLinear(oc, step)"
     model = onnx.parser.parse_model(f"""
     <ir_version: 10, opset_import: ["" : 21]>
     fused ({real}[1, 2, {length}, {head}] q, {real}[1, 2, {head}, {length}] k, {real}[1, 2, {length}, {head}] v)
@@ -119,7 +125,7 @@ def attention(
         x = {"Mul(s, number)" if factor else "Identity(s)"}
         p = Softmax <axis = -1> (x)
         {behind}
-        out = MatMul(w, vd)
+        {end}
     }}
     """)
     return _halved(model) if half else model
@@ -168,8 +174,9 @@ CASES: Mapping[str, Cases] = {
         alone("uint8", ("uint8", 1 / 127, 0), guarded=True), "output",
     ),
     "tensorrt-int8": Cases(
-        attention(INT8, (INT8, 1 / 127), half=True), attention(INT8, None),
-        attention(INT8, (INT8, 1 / 127), length=513, half=True), "length",
+        attention(INT8, (INT8, 1 / 127), half=True, coded_result=True),
+        attention(INT8, None, coded_result=True),
+        attention(INT8, (INT8, 1 / 127), length=513, half=True, coded_result=True), "length",
     ),
     "tensorrt-fp8": Cases(
         attention(E4M3, (E4M3, 1 / 448), half=True), attention(E4M3, None, factor=True),

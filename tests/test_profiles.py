@@ -174,7 +174,7 @@ def test_a_softmax_of_floats_needs_no_codes_in_litert() -> None:
 
 
 def test_heads_of_another_size_are_not_taken() -> None:
-    judged = judge(attention(3, (3, 1 / 127), head=48, half=True), load_profile("tensorrt-int8"))[0]
+    judged = judge(attention(3, (3, 1 / 127), head=48, half=True, coded_result=True), load_profile("tensorrt-int8"))[0]
     assert [one.subject for one in judged.rulings if one.state != "met"] == ["head-size"]
 
 

@@ -105,6 +105,8 @@ def test_a_softmax_between_codes_is_of_float16_where_that_is_asked_for() -> None
         *(name for node in products for name in (*node.input, *node.output)),
     ]
     assert {types[name] for name in between} == {onnx.TensorProto.FLOAT16}
+    # TensorRT wants codes behind the second product, too.
+    assert [node.op_type for node in converted.graph.node if products[1].output[0] in node.input] == ["QuantizeLinear"]
     assert converted.graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
     casts = [node.attribute[0].i for node in converted.graph.node if node.op_type == "Cast"]
     assert casts == [onnx.TensorProto.FLOAT16] * 3 + [onnx.TensorProto.FLOAT]

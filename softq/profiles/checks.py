@@ -201,6 +201,7 @@ class Products(Check):
         through: What may stand there besides; `Mul` and `Div` by one number.
         made: Whether a QuantizeLinear of the model has to make the codes; otherwise they may be its inputs.
         smooth: Whether a conversion that writes codes of keys subtracts the mean key from them.
+        result: Whether the product with the values becomes such codes, too.
         computed: Whether the model may compute scales while it runs: a conversion needs no data then.
     """
 
@@ -210,14 +211,21 @@ class Products(Check):
     through: tuple[str, ...] = ()
     made: bool = False
     smooth: bool = False
+    result: bool = False
     computed: bool = False
 
     def ask(self, view: SiteView) -> Answer:
         """Return whether all three are of such codes."""
         if view.products is None:
             return Answer(None, view.unseen)
-        met = all(self.takes(one) for one in view.products.values())
-        return Answer(met, ", ".join(f"{name} {one}" for name, one in view.products.items()))
+        met = all(self.takes(one) for one in view.products.values()) and not self.lacks_result(view)
+        found = [f"{name} {one}" for name, one in view.products.items()]
+        found += [f"result {view.result or 'no codes'}"] if self.result else []
+        return Answer(met, ", ".join(found))
+
+    def lacks_result(self, view: SiteView) -> bool:
+        """Return whether the product with the values has to become codes, and does not."""
+        return self.result and view.result not in self.codes
 
     def takes(self, operand: Operand) -> bool:
         """Return whether one of the three is so."""

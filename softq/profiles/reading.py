@@ -72,6 +72,7 @@ class SiteView:
         output: The codes that the weights become; None if they stay floats.
         attention: Whether its weights are multiplied by values.
         products: Queries, keys and values; None where the products are not seen.
+        result: Type of the codes that the product with the values becomes; None where it does not.
         head_size: Elements of a query in a head; None where it is not known.
         factor_behind: Whether something multiplies the scores behind their product.
         between: Types of floats from the first product to the second, joined by "and"; None where they are not seen.
@@ -84,6 +85,7 @@ class SiteView:
     output: FoundEncoding | None
     attention: bool
     products: Mapping[str, Operand] | None
+    result: str | None
     head_size: int | None
     factor_behind: bool
     between: str | None
@@ -114,6 +116,7 @@ def _view(found: Finding, facts: Facts) -> SiteView:
         output=None if match.weights is None else _encoding(match.weights, region, facts),
         attention=site.role == "attention" or region is not None,
         products=products,
+        result=None if region is None else _result(region.second.outputs[0], facts),
         head_size=size,
         factor_behind=region is not None and any(is_op(node, "Mul", "Div") for node in region.elementwise[1:]),
         between=None if region is None or first is None else _between(region, first, facts),
@@ -149,8 +152,19 @@ def _between(region: Region, first: ir.Node, facts: Facts) -> str:
         *(node.outputs[0] for node in region.elementwise if not is_op(node, "QuantizeLinear")),
         region.call.outputs[0],
     ]
-    kinds = dict.fromkeys(_name(facts.dtype(value)) for value in (*values, *region.second.inputs))
-    return " and ".join(kinds)
+    kinds = dict.fromkeys(facts.dtype(value) for value in (*values, *region.second.inputs))
+    return " and ".join("unknown" if kind is None else str(kind.numpy()) for kind in kinds)
+
+
+def _result(value: ir.Value, facts: Facts) -> str | None:
+    """Return the type of the codes that a value becomes, behind what only moves or casts it; None if others read it."""
+    readers = value.consumers()
+    while len(readers) == 1 and is_op(readers[0], "Cast", *MOVES) and not value.is_graph_output():
+        value = readers[0].outputs[0]
+        readers = value.consumers()
+    if value.is_graph_output() or not readers or not all(is_op(node, "QuantizeLinear") for node in readers):
+        return None
+    return _name(facts.dtype(readers[0].outputs[0]))
 
 
 def _scales(node: ir.Node) -> bool:

@@ -39,7 +39,9 @@ def judgements_to_text(judged: Sequence[Judgement], profile: Profile) -> str:
                 f"    {ruling.source} ({ruling.version}; read {ruling.read})",
             ])  # fmt: skip
     counts = {taken: sum(one.taken == taken for one in judged) for taken in ("as it is", "after convert", "no")}
+    data = sum(one.needs_data for one in judged)
     taken = f"{counts['as it is']} taken as is, {counts['after convert']} after `convert --for {profile.name}`"
+    taken += f" ({data} with `--calibration DATA`)" if data else ""
     text += lines(["", f"{softmaxes(len(judged))}: {taken}, {counts['no']} not"])
     return text + lines(_closing(profile))
 

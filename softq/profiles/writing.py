@@ -36,7 +36,7 @@ from softq.profiles.exponentials import write_exponentials
 from softq.profiles.factors import move_factor
 from softq.profiles.narrowing import NARROW, narrow
 from softq.profiles.operands import bring_codes_close, code, operands_without_codes
-from softq.profiles.ranges import Ranges, Wanted
+from softq.profiles.ranges import Ranges, Wanted, find_codes
 from softq.profiles.reading import FoundEncoding, SiteView, read_sites
 from softq.profiles.schema import Rule
 from softq.site import META_KEY, Site
@@ -124,7 +124,15 @@ def write(model: ir.Model, needs: Mapping[str, Need], ranges: Ranges, *, compute
             if dtype is not None and _gets_codes(rewriter, view, rule):
                 code(rewriter, view.node, 0, dtype, known, scores=True)
 
-    for act in (code_operands, code_scores, _code_weights):
+    def code_results(rewriter: Rewriter, key: str, view: SiteView, need: Need) -> None:
+        for rule in need.unmet(view, Products):
+            second = _region(view).second
+            dtype, found = _choose(rewriter, second, rule.codes), known.get(_name_of(second.outputs[0]))
+            if dtype is not None and found is not None and rule.lacks_result(view):
+                scale, codes = find_codes(found, dtype, centred=True)
+                _code(rewriter, second, FoundEncoding(dtype.name.lower(), scale, codes.zero))
+
+    for act in (code_results, code_operands, code_scores, _code_weights):
         modified |= _everywhere(model, needs, act)
     return modified
 
@@ -216,6 +224,8 @@ def _wanted(rewriter: Rewriter, key: str, view: SiteView, need: Need, computes: 
         if not (computes and rule.computed):
             for _, node, position in operands_without_codes(view, _region(view), rule):
                 yield Wanted(key, _name_of(node.inputs[position]))
+        if rule.lacks_result(view):
+            yield Wanted(key, _name_of(_region(view).second.outputs[0]))
     for rule in need.unmet(view, Dtype):
         if _gets_codes(rewriter, view, rule):
             yield Wanted(key, _name_of(view.node.inputs[0]), scores=True)
@@ -270,11 +280,11 @@ def _code_weights(rewriter: Rewriter, key: str, view: SiteView, need: Need) -> N
     encoding = _missing(view, need)
     if encoding is None or not _can_code(view, encoding, rewriter):
         return
-    if encoding.normalized:
-        _code(rewriter, view.node, encoding)
-        return
     written = encoding.to_write()
     assert written is not None and written.scale is not None, "only such are chosen"  # noqa: PT018
+    if encoding.normalized:
+        _code(rewriter, view.node, written)
+        return
     try:
         write_exponentials(rewriter, _region(view), Codes(_type(written.dtype), 0), written.scale)
     except NotFusedError:
@@ -303,9 +313,8 @@ def _can_code(view: SiteView, encoding: Encoding, rewriter: Rewriter) -> bool:
     return not encoding.normalized or look_behind(view.node.outputs[0], rewriter.facts).guard != ISNAN_WHERE
 
 
-def _code(rewriter: Rewriter, node: ir.Node, encoding: Encoding) -> None:
-    written = encoding.to_write()
-    assert written is not None, "only such are chosen"
+def _code(rewriter: Rewriter, node: ir.Node, written: FoundEncoding) -> None:
+    """Put codes, and the numbers that they stand for, behind a node, in front of whatever reads it."""
     weights = node.outputs[0]
     dtype, shape = rewriter.facts.dtype(weights), rewriter.facts.shape(weights)
     assert dtype is not None, "it was asked for"
