@@ -60,8 +60,6 @@ def measure(study: Study, models: Path) -> dict[str, Any]:
     amount, model = AMOUNTS[study.name], study.place(models) / study.model
     metric = "models.ocr:LINE_ACCURACY" if study.metric is LINE_ACCURACY else study.metric.name
     evaluation = str(study.data(models, "evaluation"))
-    has_development = "development" in SPLITS[study.split].files
-    development = str(study.data(models, "development")) if has_development else None
     # The sweep goes on where it was interrupted.
     swept = softq.sweep(
         model, evaluation, out=SWEEPS / study.name, metric=metric, methods=amount.methods, bits=amount.bits,
@@ -69,6 +67,9 @@ def measure(study: Study, models: Path) -> dict[str, Any]:
     )  # fmt: skip
     plan = None
     if amount.max_drop is not None:
+        # Where there are several files the last is the largest.
+        files = list(SPLITS[study.split].files.get("development", ()))
+        development = str(study.place(models) / files[-1]) if files else None
         found = softq.plan(
             model, development or evaluation, metric=metric, max_drop=amount.max_drop, methods="deferred-log",
             limit=amount.samples, batch=amount.batch or study.batch, verify=evaluation if development else None,

@@ -374,7 +374,7 @@ def test_interval_covers_as_often_as_it_says() -> None:
 def test_interval_leaves_out_empty_windows_and_refuses_one() -> None:
     two = mean_interval(np.array([1.0, 0.0, 3.0]), np.array([2.0, 0.0, 2.0]))
     assert two == mean_interval(np.array([1.0, 3.0]), np.array([2.0, 2.0]))
-    with pytest.raises(UsageError, match="1 samples with weight; an interval needs at least 2"):
+    with pytest.raises(UsageError, match="1 sample with weight; an interval needs at least 2"):
         mean_interval(np.ones(2), np.array([1.0, 0.0]))
     with pytest.raises(UsageError, match="expected one length"):
         paired_ratio_interval(np.ones(2), np.ones(3), np.ones(3))

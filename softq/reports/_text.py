@@ -98,8 +98,8 @@ def _notes(report: Report) -> list[str]:
 
 def _flips(report: Report) -> list[str]:
     return [
-        f"{result.name}: {flips.lost} of {result.interval.samples:,} samples are right under the reference alone,"
-        f" {flips.gained} under the candidate alone; McNemar's exact test: p = {flips.p_value:.3g}"
+        f"{result.name}: {flips.lost} of {counted(result.interval.samples, 'sample')} are right under the reference"
+        f" alone, {flips.gained} under the candidate alone; McNemar's exact test: p = {flips.p_value:.3g}"
         for result in report.metrics
         if result.interval is not None and (flips := result.interval.flips) is not None
     ]

@@ -28,6 +28,7 @@ from softq.rtl.opening import open_tables
 from softq.rtl.rehearsal import rehearse
 from softq.vectors.making import configured, scores_type
 from softq.vectors.rows import Row, choose
+from softq.wording import counted
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,9 @@ def _of_heads(
     """Return the options of each head."""
     for name, values in per_head.items():
         if len(values) != heads:
-            raise UsageError(f"{name} has {len(values)} values for {heads} heads; expected one for each")
+            raise UsageError(
+                f"{name} has {counted(len(values), 'value')} for {counted(heads, 'head')}; expected one for each"
+            )
         if name in settings:
             raise UsageError(f"{name} is given for all heads and for each")
     return [{**settings, **{name: values[at] for name, values in per_head.items()}} for at in range(heads)]

@@ -16,6 +16,7 @@ from softq.rowprog.program import Param
 from softq.rowprog.ranges import prove
 from softq.specification.facts import bits, describe_method
 from softq.specification.kernels import Kernel, kernels
+from softq.wording import counted
 
 
 def methods_to_text(length: int | None = None) -> str:
@@ -81,7 +82,7 @@ def method_to_text(method: Method, length: int = PROOF_LENGTH) -> str:
     for scores, kernel in of_type.items():
         if kernel.proof is None:
             raise ProofError(
-                f"method {method.name}: a row of {length:,} elements of type {scores.value} could overflow; "
+                f"method {method.name}: a row of {counted(length, 'element')} of type {scores.value} could overflow; "
                 f"proved are rows of up to {kernel.largest_length:,}"
             )
     lines = [
@@ -109,7 +110,7 @@ def method_to_text(method: Method, length: int = PROOF_LENGTH) -> str:
         )
     if not method.options.specs():
         lines.append("  none")
-    lines += ["", f"interface with the default options, for rows of up to {length} elements:", ""]
+    lines += ["", f"interface with the default options, for rows of up to {counted(length, 'element')}:", ""]
     lines += _interface(method, of_type[DType.F32].program, length)
     lines += ["", "special values of float scores, by running the program:", "", *_special(facts["special_values"])]
     lines += ["", "program with the default options:", "", to_text(of_type[DType.F32].program).rstrip()]

@@ -12,6 +12,7 @@ from softq.cli.configuration import takes_config
 from softq.cli.hardware import hardware_options, parse_arguments
 from softq.cli.printing import print_json, print_line
 from softq.errors import UsageError
+from softq.wording import counted
 
 
 @takes_config
@@ -78,7 +79,8 @@ def rtl(
         return
     core, longest = made.core, made.core.longest
     print_line(
-        f"{core.name}: {made.facts['passes']} passes, {core.latency(longest)} clocks for a row of {longest} elements"
+        f"{core.name}: {made.facts['passes']} passes, {core.latency(longest)} clocks for a row of "
+        f"{counted(longest, 'element')}"
     )
     print_line(core.resources.text)
     print_line(f"wrote {', '.join(path.name for path in written)} into {out}")

@@ -23,6 +23,7 @@ import numpy as np
 from softq.errors import UsageError
 from softq.metrics.base.meter import Floats
 from softq.metrics.base.proportions import Z
+from softq.wording import counted
 
 DRAWS = 2000
 _SEED = 0
@@ -55,7 +56,7 @@ def mean_interval(total: Floats, weight: Floats, bounds: tuple[float, float] = (
     total, weight = total[weight > 0], weight[weight > 0]
     k = len(total)
     if k < 2:
-        raise UsageError(f"{k} samples with weight; an interval needs at least 2")
+        raise UsageError(f"{counted(k, 'sample')} with weight; an interval needs at least 2")
     ratio, spread = ratio_estimate(total, weight)
     margin = student_quantile(k - 1) * spread
     low, high = ratio - margin, ratio + margin

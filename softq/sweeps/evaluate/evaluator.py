@@ -22,6 +22,7 @@ from softq.sweeps.eta import Eta
 from softq.sweeps.evaluate.framework import Sessions
 from softq.sweeps.evaluate.intervals import estimate_candidate, estimate_reference
 from softq.sweeps.records import Estimate
+from softq.wording import counted
 
 Report = Callable[[int], None]
 """Called with the number of samples done."""
@@ -113,7 +114,9 @@ def open_subject(
     spec = common_output(runner, runner, output)
     whole = open_data(data, runner.inputs)
     if whole.samples is not None and part[0] >= whole.samples:
-        raise UsageError(f"{whole.source}: has {whole.samples} samples; there is none from number {part[0]} on")
+        raise UsageError(
+            f"{whole.source}: has {counted(whole.samples, 'sample')}; there is none from number {part[0]} on"
+        )
     cut = whole if part == (0, None) else whole.between(*part)
     label = label_of(cut, labels)
     check_labels([chosen], cut, label)

@@ -250,7 +250,7 @@ def find_plan(
                     state, verified[one] = one, second.measure(plan_of(one))
     here = verified[state]
     gate = last.judge_measured(here)
-    sentence = f"on {here.samples:,} samples that the search did not see, {gate.sentence}"
+    sentence = f"on {counted(here.samples, 'sample')} that the search did not see, {gate.sentence}"
     if len(verified) > 1 and gate.passed:
         sentence += (
             f"; {counted(len(verified) - 1, 'narrower plan')} did not pass there, so that the confidence is that of "

@@ -12,6 +12,7 @@ from softq.sweeps.report.content import Content, Measured, StudyContent
 from softq.sweeps.report.interval import Interval
 from softq.sweeps.report.plans import PlannedSite, PlanResult
 from softq.sweeps.report.verdicts import SAYS, interval_text, loss_interval_text, loss_text, number_text
+from softq.wording import counted
 
 
 def to_json(content: Content) -> str:
@@ -97,7 +98,7 @@ def _study(study: StudyContent, columns: Sequence[Column]) -> list[str]:
         "",
         f"Metric {_escape(subject.metric)} ({_escape(subject.unit)}, {subject.direction} is better); float: "
         f"{number_text(subject.reference.value)}, 95 % interval {interval_text(subject.reference)}. "
-        f"Data: {_escape(subject.data)}, {subject.samples:,} samples.",
+        f"Data: {_escape(subject.data)}, {counted(subject.samples, 'sample')}.",
         "",
         *_table(
             ("if at most this may be lost", "use", study.answer.axis, "loss", "95 % interval of the loss"),

@@ -162,7 +162,7 @@ def _meet(one: Interval, other: Interval) -> bool:
 def numbers(row: Measured, subject: Subject) -> str:
     """Return metric, float metric and loss of a setting as a phrase."""
     interval = "no interval" if row.loss.ends is None else f"95 % interval {loss_interval_text(row.loss, subject)}"
-    loss = f"loss {loss_text(row.loss.value, subject)} ({interval}, {row.samples:,} samples)"
+    loss = f"loss {loss_text(row.loss.value, subject)} ({interval}, {counted(row.samples, 'sample')})"
     value, reference = number_text(row.metric.value), number_text(subject.reference.value)
     return f"{subject.metric} {value} against {reference} in float, {loss}"
 
