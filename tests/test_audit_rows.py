@@ -101,3 +101,15 @@ def test_what_a_runtime_refuses_is_told_in_its_own_words(tmp_path: Path) -> None
         own.write_text(f"def softmax(x, axis):\n    {body}\n", encoding="utf-8")
         with pytest.raises(InputError, match=words):
             audit("function", tmp_path / "out", options={"of": f"{own}:softmax"})
+
+
+@pytest.mark.parametrize(("scale", "length"), [(0.0001, 40), (0.05, 3000), (0.05, 3)])
+def test_odd_scales_and_lengths_have_rows_that_are_possible(scale: float, length: int, tmp_path: Path) -> None:
+    given = {"of": f"{BROKEN}:right"}
+    scores = Encoding("int8", scale, 0)
+    made = audit("function", tmp_path, options=given, dtype="int8", scores=scores, length=length, only=("values",))
+    values = made.step("values")
+    assert values is not None
+    sums = values.facts["sums"]
+    assert sums["elements"] == sums["rows"] * min(length, 512)
+    assert (sums["rows"] < values.facts["sums_left_out"]) == (scale < 0.001 or length < 4)
