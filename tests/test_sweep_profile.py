@@ -92,3 +92,14 @@ def test_a_profile_is_measured_in_one_process(here: Path) -> None:
     with pytest.raises(UsageError, match="in one process"):
         run("model.onnx", "data.npz", out="out", metric="relative-error", profile="openvino", workers=2)
     assert "unknown profile" in sweep("--for", "nothing").stderr
+
+
+def test_a_model_of_any_batch_is_measured_for_a_device_that_wants_known_shapes(here: Path) -> None:
+    model = onnx.load("model.onnx")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "N"
+    onnx.save(model, "model.onnx")
+    text = sweep("--for", "qnn-htp", "--calibration", "data.npz").stdout
+    assert "\nfor qnn-htp codes=uint16 " in text
+    done = sweep("--for", "vitis-ai", "--calibration", "data.npz", "--out", "second")
+    assert "\nfor vitis-ai codes=int8 " in done.stdout

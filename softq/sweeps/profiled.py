@@ -11,12 +11,13 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from softq.errors import RefusalError, UsageError
 from softq.profiles import Profile, convert_for, load_profile
-from softq.profiles.checks import Dtype, Products
+from softq.profiles.checks import Dtype, Length, Products
 from softq.profiles.meeting import NEEDS_DATA
+from softq.profiles.schema import Rule
 from softq.profiles.text import describe_profile
 from softq.runner import OnnxRunner
 from softq.sweeps.evaluate.evaluator import Form
@@ -66,23 +67,41 @@ class Profiled:
     def make(self, model: ir.Model, setting: Setting, task: Task) -> Callable[[], Form]:
         """Return what makes the model of a setting; it raises RefusalError where the profile takes no softmax of it."""
         kind = setting.options.get(_CODES)
-        profile = self.profile if kind is None else prefer(self.profile, str(kind))
+        profile = _open_shapes(self.profile if kind is None else prefer(self.profile, str(kind)))
 
         def form() -> Form:
             found = convert_for(model, profile, calibration=task.calibration, batch=task.selection.batch)
             if found.waiting:
                 raise RefusalError(f"{found.waiting[0].site}: {NEEDS_DATA}")
             if all(one.taken == "no" for one in found.sites):
-                raise RefusalError(f"{self.profile.name} takes no softmax of the model, not even after a conversion")
+                refused = [f"{one.subject} is {one.found}" for site in found.sites for one in site.rulings
+                           if one.state in ("not met", "unknown")]  # fmt: skip
+                why = f": {refused[0]}" if refused else ""
+                raise RefusalError(
+                    f"{self.profile.name} takes no softmax of the model, not even after a conversion{why}"
+                )
             return Form(partial(OnnxRunner.open, found.model, threads=task.threads, optimize=False))
 
         return form
 
 
+def _open_shapes(profile: Profile) -> Profile:
+    """Return a profile that does not ask for known shapes: these change no value, and data may come in any batches."""
+
+    def rules(given: tuple[Rule, ...]) -> Iterator[Rule]:
+        for rule in given:
+            if not isinstance(rule.check, Length):
+                yield rule
+            elif rule.check.most is not None:
+                yield replace(rule, check=replace(rule.check, static=False, every_axis=False))
+
+    return replace(profile, softmax=tuple(rules(profile.softmax)), attention=tuple(rules(profile.attention)))
+
+
 def prefer(profile: Profile, kind: str) -> Profile:
     """Return a profile whose rules that allow codes of a type have it first: a conversion writes these."""
 
-    def rules(given: tuple[Any, ...]) -> Iterator[Any]:
+    def rules(given: tuple[Rule, ...]) -> Iterator[Rule]:
         for rule in given:
             check = rule.check
             if isinstance(check, Dtype | Products) and kind in check.codes:
