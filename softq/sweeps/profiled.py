@@ -67,7 +67,7 @@ class Profiled:
     def make(self, model: ir.Model, setting: Setting, task: Task) -> Callable[[], Form]:
         """Return what makes the model of a setting; it raises RefusalError where the profile takes no softmax of it."""
         kind = setting.options.get(_CODES)
-        profile = _open_shapes(self.profile if kind is None else prefer(self.profile, str(kind)))
+        profile = _open_shapes(self.profile if kind is None else with_codes(self.profile, str(kind)))
 
         def form() -> Form:
             found = convert_for(model, profile, calibration=task.calibration, batch=task.selection.batch)
@@ -98,15 +98,14 @@ def _open_shapes(profile: Profile) -> Profile:
     return replace(profile, softmax=tuple(rules(profile.softmax)), attention=tuple(rules(profile.attention)))
 
 
-def prefer(profile: Profile, kind: str) -> Profile:
-    """Return a profile whose rules that allow codes of a type have it first: a conversion writes these."""
+def with_codes(profile: Profile, kind: str) -> Profile:
+    """Return a profile whose rules that allow codes of a type allow no others: a conversion writes these."""
 
     def rules(given: tuple[Rule, ...]) -> Iterator[Rule]:
         for rule in given:
             check = rule.check
             if isinstance(check, Dtype | Products) and kind in check.codes:
-                first = (kind, *(one for one in check.codes if one != kind))
-                rule = replace(rule, check=replace(check, codes=first))
+                rule = replace(rule, check=replace(check, codes=(kind,)))
             yield rule
 
     return replace(profile, softmax=tuple(rules(profile.softmax)), attention=tuple(rules(profile.attention)))
