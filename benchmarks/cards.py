@@ -24,6 +24,7 @@ from models.splits import SPLITS
 RESULTS = ROOT / "benchmarks" / "cards.json"
 SWEEPS = ROOT / "build" / "cards"
 COMMAND = "python -m benchmarks.cards"
+METHODS = "deferred-log,log2,uniform"
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,12 @@ class Amount:
         samples: Samples of the evaluation data; of a plan those of the search.
         max_drop: What the plan may lose; None where a search would take hours.
         batch: Samples a run, where as many as the study's take too long.
-        methods: The methods of the sweep.
-        bits: Its widths.
+        bits: Widths of the sweep.
     """
 
     samples: int
     max_drop: str | None
     batch: int | None = None
-    methods: str = "deferred-log,log2,uniform"
     bits: str = "2-6,8"
 
 
@@ -49,7 +48,7 @@ AMOUNTS: Mapping[str, Amount] = {
     "MNIST ViT": Amount(1000, "0.5%"),
     "Wikipedia language model": Amount(48, "0.5%"),
     "all-MiniLM-L6-v2": Amount(100, "0.002", batch=8),
-    "SmolLM2-135M": Amount(8, None, methods="deferred-log,uniform", bits="2-4"),
+    "SmolLM2-135M": Amount(8, None, bits="2-4"),
     "PP-OCRv4 recognizer": Amount(128, "8%", batch=4),
     "PP-OCRv6 recognizer": Amount(128, "8%", batch=4),
 }
@@ -62,7 +61,7 @@ def measure(study: Study, models: Path) -> dict[str, Any]:
     evaluation = str(study.data(models, "evaluation"))
     # The sweep goes on where it was interrupted.
     swept = softq.sweep(
-        model, evaluation, out=SWEEPS / study.name, metric=metric, methods=amount.methods, bits=amount.bits,
+        model, evaluation, out=SWEEPS / study.name, metric=metric, methods=METHODS, bits=amount.bits,
         limit=amount.samples, batch=amount.batch or study.batch, time=True,
     )  # fmt: skip
     plan = None

@@ -35,7 +35,7 @@ def overview() -> str:
     lines = ["| model | metric | float32 | plan: mean bits | within |", "| --- | --- | --- | --- | --- |"]
     for record in _records():
         plan = record["plan"]
-        told = "| none |"
+        told = "none | |"
         if plan is not None:
             told = f"{plan['mean_bits']:.2f} | {plan['max_drop']}: {'kept' if plan['passed'] else 'not kept'} |"
         lines.append(f"| [{record['name']}]({_place(record)}) | {record['metric']} | {record['float']:.4g} | {told}")
@@ -77,7 +77,9 @@ def _chart(record: Mapping[str, Any]) -> str:
             if row["method"] == "deferred-log"]  # fmt: skip
     top = min(most, 3 * max(good))
     floor = max(least, -top)
-    lines = [Line("float32", [(1.7, 0.0), (8.3, 0.0)])]
+    widths = sorted({row["bits"] for row in record["rows"]})
+    left, right = widths[0] - 0.3, widths[-1] + 0.3
+    lines = [Line("float32", [(left, 0.0), (right, 0.0)])]
     for number, method in enumerate(methods):
         rows = [row for row in record["rows"] if row["method"] == method]
         shift = 0.08 * (number - 1)
@@ -89,7 +91,7 @@ def _chart(record: Mapping[str, Any]) -> str:
                        row["loss"] if row["high"] is None else row["high"]) for row in rows],
             )
         )  # fmt: skip
-    x = Axis("bits", 1.7, 8.3, [(bits, str(bits)) for bits in sorted({row["bits"] for row in record["rows"]})])
+    x = Axis("bits", left, right, [(bits, str(bits)) for bits in widths])
     y = Axis("loss", floor, top, ticks(floor, top, "+.2g"))
     return chart(f"Loss of {record['name']} against bits", x, y, lines)
 
