@@ -1,10 +1,10 @@
 """Simulates cores over rows and compares all that they give with the interpreter.
 
-    python -m benchmarks.fpga_rows [--jobs 2] [--again]
+    python -m benchmarks.fpga_rows [--cores NAME ...] [--jobs 2] [--again]
 
 Each core is simulated by Verilator at full speed and with stalls on both sides, for all configurations of
 tests/rtl_rows.py. Totals go to benchmarks/fpga_rows.json, from which docs/fpga.md has a table. A core whose Verilog is
-the one that is stored is not simulated again, unless `--again`.
+the one that is stored is not simulated again, unless `--again`; with `--cores` these alone are.
 """
 
 from __future__ import annotations
@@ -70,17 +70,19 @@ def main() -> int:
     """Measure all cores; the exit code is 1 if something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=2, help="cores at a time")
+    names = [str(each) for each in configurations()]
+    parser.add_argument("--cores", nargs="+", choices=names, metavar="NAME", default=names, help="only these")
     parser.add_argument("--again", action="store_true", help="simulate all, whatever is stored")
     given = parser.parse_args()
-    known = {} if given.again else {core["core"]: core for core in load()}
-    wanted = configurations()
+    known = {core["core"]: core for core in load()}
+    wanted = [each for each in configurations() if str(each) in given.cores]
     cores: list[Core] = []
     with ThreadPoolExecutor(given.jobs) as pool:
-        for core in pool.map(lambda each: measure(each, known.get(str(each))), wanted):
+        for core in pool.map(lambda each: measure(each, None if given.again else known.get(str(each))), wanted):
             cores.append(core)
             # Those that were stored stay until their turn: a run that is stopped loses nothing.
             known[core["core"]] = core
-            kept = [known[str(each)] for each in wanted if str(each) in known]
+            kept = [known[name] for name in names if name in known]
             RESULTS.write_text(json.dumps({"command": COMMAND, "cores": kept}, indent=1) + "\n")
     return int(any(core["wrong"] for core in cores))
 
