@@ -78,9 +78,7 @@ def rtl(
         print_json(dict(made.facts))
         return
     core, longest = made.core, made.core.longest
-    print_line(
-        f"{core.name}: {made.facts['passes']} passes, {core.latency(longest)} clocks for a row of "
-        f"{counted(longest, 'element')}"
-    )
+    passes, elements = counted(core.passes, "pass", "passes"), counted(longest, "element")
+    print_line(f"{core.name}: {passes}, {core.latency(longest):,} clocks for a row of {elements}")
     print_line(core.resources.text)
     print_line(f"wrote {', '.join(path.name for path in written)} into {out}")

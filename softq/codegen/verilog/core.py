@@ -68,6 +68,11 @@ class Core:
             entered += clocks.joined + 2 + (number == 0) + (0 if clocks.numbers is None else clocks.numbers + 1)
         return entered + self.clocks[-1].results + 2 + (len(self.clocks) == 1) + (self.plan.gathered > 1)
 
+    @property
+    def passes(self) -> int:
+        """How many passes over a row there are."""
+        return len(self.clocks)
+
     def interval(self, length: int) -> float:
         """Return the clocks from one row to the next, on average, if rows of a length come without a gap and nothing
         outside makes them wait."""
@@ -108,7 +113,7 @@ class Core:
                 )
             },
             **({"registers": registers} if plan.registers else {}),
-            "passes": len(self.clocks),
+            "passes": self.passes,
             "element_interval": max(clocks.interval for clocks in self.clocks),
             "latency": {str(length): self.latency(length) for length in lengths},
             "interval": {str(length): self.interval(length) for length in lengths},

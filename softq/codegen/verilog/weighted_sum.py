@@ -59,6 +59,11 @@ class WeightedCore:
         return estimate(self.cells)
 
     @property
+    def passes(self) -> int:
+        """How many passes over a row of scores there are."""
+        return self.weights.passes
+
+    @property
     def longest(self) -> int:
         """Elements of the longest row."""
         return self.plan.rows.settings.length
