@@ -1,11 +1,11 @@
 """The estimate of a core's resources beside what synthesis made of it; writes benchmarks/fpga_estimate.json.
 
-    python -m benchmarks.fpga.estimate [--again]
+    python -m benchmarks.fpga.estimate [--cores NAME ...] [--again]
 
 The cores of benchmarks/fpga.json are those that the estimate's two numbers are fitted on; those below are others, which
 no number was chosen by: other widths, lengths, masks and lanes, the register port, and cores with V. They are
 synthesized for an ECP5 and placed with one seed; it needs yosys and nextpnr-ecp5. A core whose Verilog is the one that
-is stored is not measured again, unless `--again`.
+is stored is not measured again, unless `--again`; with `--cores` these alone are.
 """
 
 from __future__ import annotations
@@ -123,19 +123,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--again", action="store_true", help="measure all, whatever is stored")
-    again = parser.parse_args().again
+    names = [work.name for work in UNSEEN]
+    parser.add_argument("--cores", nargs="+", choices=names, metavar="NAME", default=names, help="only these")
+    chosen = parser.parse_args()
     if absent := missing():
         print(f"needs {absent}", file=sys.stderr)
         return 2
     tools = [tool for tool in versions() if tool.split()[0] in ("yosys", "nextpnr-ecp5")]
-    stored = {} if again else {row.name: row for row in load()}
-    rows: list[Row] = []
+    rows = {row.name: row for row in load()}
     for work in UNSEEN:
-        rows.append(_measure(work, stored.get(work.name)))
-        _store(tools, rows)
-        print(rows[-1].name, dict(rows[-1].found), flush=True)
+        if work.name in chosen.cores:
+            rows[work.name] = _measure(work, None if chosen.again else rows.get(work.name))
+            # Those that were stored stay until their turn: a run that is stopped loses nothing.
+            _store(tools, [rows[name] for name in names if name in rows])
+            print(work.name, dict(rows[work.name].found), flush=True)
     fitted, others = measured(), unseen()
-    _store(tools, rows, measured=fitted, others=others)
+    _store(tools, [rows[name] for name in names if name in rows], measured=fitted, others=others)
     factor, beside = fit(fitted)
     print(f"fitted on {len(fitted)} cores: {factor:.3f} of the tables, and {beside:.1f}")
     return 0
