@@ -46,9 +46,15 @@ def document(cores: Sequence[Core]) -> str:
     lines = ["| method | lanes | cores | rows | elements | wrong |", "|---|---|---|---|---|---|"]
     lines += [_line(f"`{name}`", found) for name, found in sorted(methods.items())]
     stalls = ", ".join(f"{valid} / {ready}" for valid, ready in STALLS)
+    known = len(configurations())
+    few = (
+        ""
+        if len(cores) == known
+        else f", {len(cores)} of its {known} cores: those simulated since the generator changed"
+    )
     note = (
-        f"From `{COMMAND}`. Of one lane there is a core for int8, and one with a mask for uint8, for weights and for "
-        "each published output; of 4 lanes one with a mask, too. Scores are offered and results taken in so many "
+        f"From `{COMMAND}`{few}. Of one lane it has a core for int8, and one with a mask for uint8, for weights and "
+        "for each published output; of 4 lanes one with a mask, too. Scores are offered and results taken in so many "
         f"percent of the clocks: {stalls}."
     )
     return "\n".join([*lines, _line("all", cores), "", note])
