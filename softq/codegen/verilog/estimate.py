@@ -28,8 +28,8 @@ from softq.wording import counted
 
 FAMILY = "ECP5"
 
-TABLES_FACTOR, TABLES_BESIDE = 0.947, 13.3
-"""Fitted on the 32 cores without a scan that benchmarks/fpga.json had then; `python -m benchmarks.fpga.estimate` tells
+TABLES_FACTOR, TABLES_BESIDE = 0.999, 7.5
+"""Fitted on the 30 cores without a scan that benchmarks/fpga.json had then; `python -m benchmarks.fpga.estimate` tells
 what all that it has give."""
 
 _PIECE_BITS, _PIECE_WORDS = 4, 16
