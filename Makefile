@@ -1,6 +1,6 @@
 # make demo    convert, check and build the trained ViT of models/ (no torch)
 # make test    lint, types, tests, wheel smoke test
-# make test-all  make test, and the slow tests; needs the extras torch, cuda and notebook, Chromium, qemu-user, openssl, Icarus Verilog, Verilator, Yosys and ABC, and a skipped test is a failure
+# make test-all  make test, and the slow tests; needs the extras torch, cuda and notebook, Chromium, fish, zsh, qemu-user, openssl, Icarus Verilog, Verilator, Yosys and ABC, and a skipped test is a failure
 # make mutants   breaks softq in one place after the other and checks that a test finds each
 # make fuzz SECONDS=600   files that are nearly right, given to everything that reads one, and drivers in C, which need clang (tests/fuzz)
 # make runtimes  runs converted models in older releases of onnxruntime, with their compiled operators too
