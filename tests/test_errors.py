@@ -27,7 +27,7 @@ from softq.data import TensorSpec, look_at, open_data
 from softq.errors import SoftqError
 from softq.modelfile import as_model, check_functions, check_output, data_files, load, save
 from softq.passes.prepare import prepare
-from softq.profiles import judge, load_profile
+from softq.profiles import convert_for, judge, load_profile
 from softq.provenance import plan_of
 from softq.rtl import MadeCore, MadeFunction, read_core, write_hls, write_rtl
 from softq.samples import Input, cast_arrays, find_inputs, read_images, read_texts
@@ -55,6 +55,7 @@ PIXELS, TOKENS = Input("x", "float32", (None, 1, 2, 2), "values"), Input("x", "i
 OF_MODELS: Mapping[str, Call] = {
     "find-inputs": find_inputs,
     "judge": lambda path: judge(path, load_profile("litert")),
+    "convert-for": lambda path: convert_for(path, load_profile("litert")),
     "inspect": softq.inspect,
     "explain": lambda path: softq.explain(path, "s"),
     "convert": softq.convert,
