@@ -145,7 +145,9 @@ def main() -> int:
 
 
 def _store(tools: Sequence[str], rows: Sequence[Row], **compared: Sequence[Compared]) -> None:
-    told = {part: [asdict(core) for core in cores] for part, cores in compared.items()}
+    before = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    told = {part: before[part] for part in ("measured", "others") if part in before}
+    told |= {part: [asdict(core) for core in cores] for part, cores in compared.items()}
     found = {"command": COMMAND, "tools": tools, "rows": [asdict(row) for row in rows], **told}
     RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
