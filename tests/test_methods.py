@@ -257,7 +257,7 @@ def test_options_say_what_is_allowed() -> None:
         METHODS.get("sparsemax").configure({"bits": 4})
     with pytest.raises(UsageError, match=rf"'softmax'; nearest: .*softmax.*; softq methods lists all {len(ALL)}$"):
         METHODS.get("softmax")
-    with pytest.raises(UsageError, match="f32 scores only"):
+    with pytest.raises(UsageError, match="float32 scores only"):
         METHODS.get("log2").program(METHODS.get("log2").configure({}), scores=DType.I8)
 
 
