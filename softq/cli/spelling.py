@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from softq.cli.printing import print_notes
 from softq.errors import UsageError
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
@@ -68,7 +69,7 @@ def renamed(old: str, new: str, parameter: str, **attributes: Any) -> Decorator:
             if value is not None:
                 if _typed(before) and _typed(parameter):
                     raise UsageError(f"{new} and {old} are the same; {old} is the name it had")
-                click.echo(f"softq: {old} is deprecated, and goes with a later release; write {new}", err=True)
+                print_notes([f"{old} is deprecated, and goes with a later release; write {new}"])
                 given[parameter] = value
             command(*args, **given)
 
