@@ -175,6 +175,7 @@ CASES: Mapping[str, tuple[str, Sequence[Mapping[str, Array]]]] = {
 }
 
 
+@pytest.mark.quick_cases(12)
 @pytest.mark.parametrize("name", CASES)
 def test_parameters_of_the_run_equal_onnxruntimes(name: str, tmp_path: Path) -> None:
     graph, feeds = CASES[name]

@@ -110,6 +110,7 @@ def steps_of(folder: Path) -> list[str]:
     return [step["kernel"] for step in json.loads((folder / "manifest.json").read_text())["steps"]]
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains_between_quantizations_are_tables(name: str, kind: str, tmp_path: Path) -> None:

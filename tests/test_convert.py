@@ -89,6 +89,7 @@ def test_scores_that_are_nan_or_infinite() -> None:
     assert not np.any(np.isnan(got[1:]))
 
 
+@pytest.mark.quick_cases(150)
 @pytest.mark.parametrize("opset", range(18, 27))
 @pytest.mark.parametrize("method", sorted(METHODS.entries()))
 def test_every_opset_passes_the_checker(method: str, opset: int) -> None:
@@ -329,6 +330,7 @@ def test_a_normalized_model_can_be_converted_without_being_changed() -> None:
     np.testing.assert_array_equal(run(converted, feed), run(softq.convert(attention(mask=WHERE), bits=4).model, feed))
 
 
+@pytest.mark.slow
 def test_as_many_programs_as_sites() -> None:
     nodes = "\n".join(f"p{i} = Softmax <axis = -1> (x)  y{i} = MatMul(p{i}, x)" for i in range(300))
     outputs = ", ".join(f"float[4, 4] y{i}" for i in range(300))

@@ -96,6 +96,7 @@ class Attention:
         return result
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     ("cpu", "weight_bits", "masked"),
     [

@@ -465,6 +465,7 @@ def test_a_table_that_rises_by_one_is_looked_up(machine: Cpu) -> None:
     assert_same(host, np.stack([-octaves, 3 - octaves]).astype(np.float32) * np.float32(math.log(2)))
 
 
+@pytest.mark.quick_cases(6)
 @needs_host
 @pytest.mark.parametrize("machine", each_machine(FEW))
 @pytest.mark.parametrize("scope", ["site", "head"])

@@ -42,6 +42,7 @@ def _compare(program: Program, names: list[str], machine: Cpu, masked: bool) -> 
         assert_same(host, rows, shift=length % 3, **given)
 
 
+@pytest.mark.quick_cases(8)
 @needs_host
 @pytest.mark.parametrize(("name", "masked"), [*((n, False) for n in INTEGER_ONLY), ("i-exp", True), ("ita", True)])
 def test_codes_and_sum_of_every_integer_only_method(name: str, masked: bool) -> None:
@@ -97,6 +98,7 @@ def _program(build: str) -> Program:
     return t.program(weights=out, normalizer=total)
 
 
+@pytest.mark.quick_cases(8)
 @needs_host
 @pytest.mark.parametrize("build", ["wide", "word", "signed", "condition", "float", "summed"])
 @pytest.mark.parametrize("machine", LONG, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")

@@ -270,6 +270,7 @@ def test_bits_are_equal_on_small_processors(name: str, tmp_path: Path) -> None:
     run_cases([*method_cases(), *operator_cases(), *byte_cases()], machine, emulator(name).command, tmp_path)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "machine",
     [EDGE["riscv64v"], SSE2, *(pytest.param(wide, marks=pytest.mark.slow) for wide in (AVX512, AVX2, PLAIN))],
