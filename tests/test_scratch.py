@@ -12,11 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from softq import scratch
 from softq.artifact.folder import NewFolder
-from softq.cli import main
 from softq.errors import InputError
 from softq.files import lock, make_locked_folder, open_locked_file, write_text
 from softq.scratch import scratch_folder
@@ -117,14 +115,28 @@ def test_a_lock_that_another_has_is_tried_again(tmp_path: Path, monkeypatch: pyt
     os.close(descriptor)
 
 
-def test_sigterm_clears_away_what_is_half_done(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ended(*arguments: object, **options: object) -> None:
-        with scratch_folder():
-            os.kill(os.getpid(), signal.SIGTERM)
+# In a process of its own: where a test before has loaded OpenVINO, SIGTERM ends the process.
+_TERMINATED = """
+import os, pathlib, signal, sys, tempfile
+from click.testing import CliRunner
+import softq.conversion
+from softq.cli import main
+from softq.scratch import scratch_folder
 
-    monkeypatch.setattr("softq.conversion.inspect", ended)
-    before = signal.getsignal(signal.SIGTERM)
-    result = CliRunner().invoke(main, ["inspect", "model.onnx"])
-    assert (result.exit_code, result.stderr) == (143, "softq: terminated\n")
-    assert list(temporary.iterdir()) == []
-    assert signal.getsignal(signal.SIGTERM) == before
+def ended(*arguments, **options):
+    with scratch_folder():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+tempfile.tempdir = sys.argv[1]
+softq.conversion.inspect = ended
+before = signal.getsignal(signal.SIGTERM)
+result = CliRunner().invoke(main, ["inspect", "model.onnx"])
+assert (result.exit_code, result.stderr) == (143, "softq: terminated\\n"), result
+assert list(pathlib.Path(sys.argv[1]).iterdir()) == []
+assert signal.getsignal(signal.SIGTERM) == before
+"""
+
+
+def test_sigterm_clears_away_what_is_half_done(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", _TERMINATED, tmp_path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -74,7 +74,7 @@ def test_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="it is not of this converted model"):
         ignored_names(converted, openvino.convert_model(MODEL))
     with pytest.raises(UsageError, match="the second model is a PosixPath; expected what to_openvino returns"):
-        ignored_names(converted, MODEL)
+        ignored_names(converted, MODEL)  # pyright: ignore[reportArgumentType]
     body = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 18]>
         g (float[2, 5, 7] s, float[2, 7, 4] v, bool c) => (float[2, 5, 4] out) {
             out = If (c) <

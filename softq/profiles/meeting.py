@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -60,7 +61,7 @@ class ProfileConversion(Generic[M]):
 
 
 def convert_for(
-    model: str | M,
+    model: str | os.PathLike[str] | M,
     profile: Profile,
     *,
     calibration: DataSource | None = None,
