@@ -20,6 +20,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export OMP_WAIT_POLICY := PASSIVE
+# Many tests start Python: without its cache each start would compile softq again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-all lint types pytest mutants fuzz wheel operators wheels figures fpga runtimes integrations packages soak docs site lock release clean
 

@@ -26,8 +26,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Say whether this is the quick run."""
-    os.environ[VARIABLE] = "1" * (config.getoption("markexpr") == "not slow")
+    """Say whether this is the quick run; its drivers are not optimised: half of a build."""
+    quick = config.getoption("markexpr") == "not slow"
+    os.environ[VARIABLE] = "1" * quick
+    if quick:
+        # Libraries read the environment, which is set above, when they are loaded.
+        from softq.artifact import toolchain
+
+        toolchain.FLAGS = tuple("-O0" if flag == "-O2" else flag for flag in toolchain.FLAGS)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -43,6 +43,10 @@ def same(got: Number, expected: Number, ulps: int = 0) -> bool:
     return got == expected
 
 
+Case = tuple[Callable[[Trace, Value], Value], Sequence[Number]]
+"""What makes a value of the scores, and what it gives at each of them."""
+
+
 def check(
     dtype: DType,
     values: Sequence[Number],
@@ -51,13 +55,20 @@ def check(
     ulps: int = 0,
 ) -> None:
     """Run `build` on a row of the values in every backend; the results are the expected ones."""
+    check_each(dtype, values, {"result": (build, expected)}, ulps)
+
+
+def check_each(dtype: DType, values: Sequence[Number], cases: Mapping[str, Case], ulps: int = 0) -> None:
+    """Do what `check` does for several values of the same scores, each an output of one program."""
     t = Trace("op", structure="x", scores=dtype)
-    program = t.program(weights=t.scores, normalizer=t.length(), result=build(t, t.scores))
+    built = {name: build(t, t.scores) for name, (build, _) in cases.items()}
+    program = t.program(weights=t.scores, normalizer=t.length(), **built)
     x = np.asarray(values, dtype=dtype.numpy)[None]
-    for backend, results in everywhere(program, x, ["result"]):
-        found: list[Number] = np.broadcast_to(results["result"], (1, len(values)))[0].tolist()
-        for value, got, wanted in zip(values, found, expected, strict=True):
-            assert same(got, wanted, ulps), (backend, value, got, wanted)
+    for backend, results in everywhere(program, x, list(cases)):
+        for name, (_, expected) in cases.items():
+            found: list[Number] = np.broadcast_to(results[name], (1, len(values)))[0].tolist()
+            for value, got, wanted in zip(values, found, expected, strict=True):
+                assert same(got, wanted, ulps), (backend, name, value, got, wanted)
 
 
 def second(t: Trace, values: Sequence[Number], dtype: DType) -> Value:
@@ -100,16 +111,13 @@ def test_float_arithmetic(op: str) -> None:
           [ieee(op, f32(x), f32(y)) for x, y in zip(a, b, strict=True)])  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: d.value)
-@pytest.mark.parametrize("op", ["add", "sub", "mul", "divide"])
-def test_integer_arithmetic(op: str, dtype: DType) -> None:
+def arithmetic(op: str, dtype: DType, a: Sequence[Number], b: Sequence[Number]) -> Case:
     # Operands are clamped so far that no result can overflow, which is what the proof demands.
     low, high = (dtype.low, dtype.high)
     bound = {"add": (low // 2, high // 2), "sub": (0 if low == 0 else low // 2, high // 2),
              "mul": (-100 if low else 0, 100), "divide": (0, high)}[op]  # fmt: skip
     if op == "mul" and dtype.bits == 8:
         bound = (-11 if low else 0, 11)
-    a, b = pairs(dtype)
     x = [min(max(int(v), bound[0]), bound[1]) for v in a]
     y = [min(max(int(v), bound[0]), bound[1]) for v in b]
     if op == "divide":
@@ -119,24 +127,36 @@ def test_integer_arithmetic(op: str, dtype: DType) -> None:
     expected = [
         {"add": p + q, "sub": p - q, "mul": p * q, "divide": p // max(q, 1)}[op] for p, q in zip(x, y, strict=True)
     ]
-    check(dtype, a, lambda t, v: t.apply(op, t.clamp(v, *bound), second(t, y, dtype)), expected)
+    return lambda t, v: t.apply(op, t.clamp(v, *bound), second(t, y, dtype)), expected
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: d.value)
+def test_integer_arithmetic(dtype: DType) -> None:
+    a, b = pairs(dtype)
+    check_each(dtype, a, {op: arithmetic(op, dtype, a, b) for op in ("add", "sub", "mul", "divide")})
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, DType.F32], ids=lambda d: d.value)
-@pytest.mark.parametrize("op", ["min", "max", "lt", "le", "eq", "select"])
-def test_comparisons_and_choices(op: str, dtype: DType) -> None:
+def test_comparisons_and_choices(dtype: DType) -> None:
     a, b = pairs(dtype)
     x, y = ([f32(v) for v in side] if dtype.is_float else side for side in (a, b))
 
-    def expected(p: Number, q: Number) -> Number:
+    def expected(op: str, p: Number, q: Number) -> Number:
         chosen = {"min": p if p < q else q, "max": p if q < p else q, "select": p if p <= q else q}
         return chosen[op] if op in chosen else int({"lt": p < q, "le": p <= q, "eq": p == q}[op])
 
-    def build(t: Trace, v: Value) -> Value:
+    def build(t: Trace, v: Value, op: str) -> Value:
         other = second(t, b, dtype)
         return t.select(v <= other, v, other) if op == "select" else t.apply(op, v, other)
 
-    check(dtype, a, build, [expected(p, q) for p, q in zip(x, y, strict=True)])
+    check_each(
+        dtype,
+        a,
+        {
+            op: (partial(build, op=op), [expected(op, p, q) for p, q in zip(x, y, strict=True)])
+            for op in ("min", "max", "lt", "le", "eq", "select")
+        },
+    )
 
 
 def test_clamp_makes_a_nan_the_lower_bound() -> None:
@@ -167,8 +187,9 @@ def test_a_sum_may_be_narrower_than_a_number_in_it() -> None:
 @pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: d.value)
 def test_shift_to_the_right_is_a_floor(dtype: DType) -> None:
     values = corners(dtype)
-    for by in range(dtype.bits):
-        check(dtype, values, lambda t, v, by=by: v >> by, [v >> by for v in values])
+    check_each(
+        dtype, values, {f"by{by}": (lambda t, v, by=by: v >> by, [v >> by for v in values]) for by in range(dtype.bits)}
+    )
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: d.value)
@@ -186,6 +207,7 @@ def test_shift_to_the_right_by_runtime_amounts(dtype: DType) -> None:
 @pytest.mark.parametrize("known", [True, False], ids=["constant", "row"])
 def test_shift_to_the_left(dtype: DType, known: bool) -> None:
     values = corners(dtype)
+    cases: dict[str, Case] = {}
     # Up to the greatest amount that leaves room for the operand: 2^62 is the greatest power in int64.
     for by in {
         0,
@@ -203,7 +225,8 @@ def test_shift_to_the_left(dtype: DType, known: bool) -> None:
         def build(t: Trace, v: Value, by: int = by, low: int = low, high: int = high) -> Value:
             return t.clamp(v, low, high) << (by if known else second(t, [by] * len(values), dtype))
 
-        check(dtype, values, build, [min(max(v, low), high) << by for v in values])
+        cases[f"by{by}"] = build, [min(max(v, low), high) << by for v in values]
+    check_each(dtype, values, cases)
 
 
 def test_shift_to_the_left_by_runtime_amounts() -> None:
@@ -215,15 +238,20 @@ def test_shift_to_the_left_by_runtime_amounts() -> None:
 
 
 @pytest.mark.parametrize("source", INTEGERS, ids=lambda d: d.value)
-@pytest.mark.parametrize("target", [*INTEGERS, DType.U64, DType.F32], ids=lambda d: d.value)
-def test_cast_of_integers(source: DType, target: DType) -> None:
+def test_cast_of_integers(source: DType) -> None:
     values = corners(source)
-    low, high = source.low, source.high
-    if not target.is_float:
-        low, high = max(low, target.low), min(high, target.high)
-    kept = [min(max(v, low), high) for v in values]
-    expected: list[Number] = [nearest(v) if target.is_float else v for v in kept]
-    check(source, values, lambda t, v: t.cast(t.clamp(v, low, high), target), expected)
+    cases: dict[str, Case] = {}
+    for target in (*INTEGERS, DType.U64, DType.F32):
+        low, high = source.low, source.high
+        if not target.is_float:
+            low, high = max(low, target.low), min(high, target.high)
+        kept = [min(max(v, low), high) for v in values]
+
+        def build(t: Trace, v: Value, target: DType = target, low: int = low, high: int = high) -> Value:
+            return t.cast(t.clamp(v, low, high), target)
+
+        cases[target.value] = build, [nearest(v) if target.is_float else v for v in kept]
+    check_each(source, values, cases)
 
 
 def nearest(value: int) -> float:
@@ -403,23 +431,26 @@ def test_normalize_shifts_the_highest_bit_to_the_top(part: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: d.value)
-@pytest.mark.parametrize("op", ["row_max", "row_min", "row_sum"])
 @pytest.mark.parametrize("length", [1, 2, 3, 8, 33])
-def test_reductions_of_integers(op: str, dtype: DType, length: int) -> None:
+def test_reductions_of_integers(dtype: DType, length: int) -> None:
     rng, each = np.random.default_rng(length), corners(dtype)
     # Runs of corners that lie close together, so that what decides is in the lower half too.
     start = rng.integers(0, len(each), size=(60, 1))
     x = np.array(each, dtype.numpy)[np.minimum(start + rng.integers(0, 4, size=(60, length)), len(each) - 1)]
     t = Trace("op", structure="x", scores=dtype)
-    bound = dtype.high // 64
-    inner = t.clamp(t.scores, -bound if dtype.low else 0, bound) if op == "row_sum" else t.scores
-    program = t.program(weights=t.scores, normalizer=getattr(t, op)(inner))
+    high = dtype.high // 64
+    low = -high if dtype.low else 0
+    total = t.row_sum(t.clamp(t.scores, low, high))
+    program = t.program(weights=t.scores, normalizer=total, most=t.row_max(t.scores), least=t.row_min(t.scores))
     rows: list[list[int]] = x.tolist()
-    if op == "row_sum":
-        rows = [[min(max(v, -bound if dtype.low else 0), bound) for v in row] for row in rows]
-    expected = [{"row_max": max, "row_min": min, "row_sum": sum}[op](row) for row in rows]
-    for backend, results in everywhere(program, x, ["normalizer"], max_length=length):
-        assert results["normalizer"][:, 0].tolist() == expected, backend
+    expected = {
+        "normalizer": [sum(min(max(v, low), high) for v in row) for row in rows],
+        "most": [max(row) for row in rows],
+        "least": [min(row) for row in rows],
+    }
+    for backend, results in everywhere(program, x, list(expected), max_length=length):
+        for name, wanted in expected.items():
+            assert results[name][:, 0].tolist() == wanted, (backend, name)
 
 
 @pytest.mark.parametrize(("op", "expected"), [("row_max", 2.0**100), ("row_min", -math.inf), ("row_sum", 3.5)])

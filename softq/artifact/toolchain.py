@@ -24,7 +24,8 @@ INSTALL = "pip install ziglang"
 """What installs the compiler."""
 
 # Sanitizers off: zig turns some on by default, and their runtime is no part of an artifact.
-_FLAGS = ("-std=c99", "-O2", "-g0", "-fPIC", "-fno-sanitize=all", "-fvisibility=hidden")
+FLAGS = ("-std=c99", "-O2", "-g0", "-fPIC", "-fno-sanitize=all", "-fvisibility=hidden")
+"""How drivers are compiled."""
 
 # Stripped: the compiler's own pieces of the C library come with debug sections, which name folders of this computer.
 _LINK = (
@@ -135,7 +136,7 @@ def link_library(
         SoftqError: the compiler fails; the message has its first error.
     """
     command = compiler(machine, cc)
-    flags = _FLAGS if _is_clang(command) else tuple(f for f in _FLAGS if f != "-fno-sanitize=all")
+    flags = FLAGS if _is_clang(command) else tuple(f for f in FLAGS if f != "-fno-sanitize=all")
     with scratch_folder() as scratch:
         compiled, exports = f"{scratch}/driver.o", scratch / "exports.map"
         run([*command, *flags, "-c", linking.source, "-o", compiled], folder)
