@@ -104,10 +104,14 @@ def test_search_works_from_a_file_without_the_network(site: Path, browser: Brows
 @pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_page_scrolls_sideways(site: Path, browser: Browser, width: int) -> None:
+def test_no_page_scrolls_sideways_and_no_picture_loses_text(site: Path, browser: Browser, width: int) -> None:
     browser.size(width)
     browser.complaints.clear()
     for page in sorted(set(site.rglob("*.html")) - {site / "404.html"}):
         browser.open(page)
         assert browser.run("document.documentElement.scrollWidth") <= width, page.name
+        cut = browser.run("""[...document.querySelectorAll('svg.softq text')].filter((text) =>
+            text.getBoundingClientRect().right > text.ownerSVGElement.getBoundingClientRect().right + 1
+        ).map((text) => text.textContent)""")
+        assert cut == [], page.name
     assert not browser.complaints

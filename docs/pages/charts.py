@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -104,14 +105,16 @@ def _path(points: Sequence[tuple[float, float]], steps: bool) -> str:
 
 def bars(title: str, rows: Sequence[tuple[str, int]]) -> str:
     """Return horizontal bars with their labels above them and their numbers beside them."""
-    step, most = 44, max(count for _, count in rows)
-    parts = [
-        f'<figure class="softq"><svg class="softq" viewBox="0 0 {WIDTH} {step * len(rows)}" role="img" '
-        f'aria-label="{escape(title)}">'
-    ]
-    for number, (label, count) in enumerate(rows):
-        y, wide = step * number, round((WIDTH - 60) * count / most, 1)
-        parts.append(f'<text x="0" y="{y + 14}">{escape(label)}</text>')
-        parts.append(f'<rect x="0" y="{y + 20}" width="{wide}" height="14" fill="{COLOURS[1]}"/>')
-        parts.append(f'<text x="{wide + 6}" y="{y + 32}">{count}</text>')
-    return "".join([*parts, "</svg></figure>"])
+    line, most, y = 20, max(count for _, count in rows), 0
+    parts: list[str] = []
+    for label, count in rows:
+        wide = round((WIDTH - 60) * count / most, 1)
+        # On a phone the letters are half as large again, and a line has room for so many.
+        for part in textwrap.wrap(label, 64):
+            parts.append(f'<text x="0" y="{y + 14}">{escape(part)}</text>')
+            y += line
+        parts.append(f'<rect x="0" y="{y}" width="{wide}" height="14" fill="{COLOURS[1]}"/>')
+        parts.append(f'<text x="{wide + 6}" y="{y + 12}">{count}</text>')
+        y += 24
+    head = f'<svg class="softq" viewBox="0 0 {WIDTH} {y}" role="img" aria-label="{escape(title)}">'
+    return "".join(['<figure class="softq">', head, *parts, "</svg></figure>"])
