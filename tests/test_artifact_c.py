@@ -108,6 +108,7 @@ def empty_program() -> Program:
     return Program((), (), (), (), (), (), {}, handmade.objects())
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("compiler", ["gcc", "x86_64-linux-gnu", "aarch64-linux-gnu", "arm-linux-gnueabihf"])
 @pytest.mark.parametrize("program", [rows_program, look_up_program, empty_program])
 def test_no_warnings(compiler: str, program: Callable[[], Program], tmp_path: Path) -> None:
@@ -129,6 +130,7 @@ def write_sources(program: Program, machine: Cpu, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_sanitizers(rows: Path, sanitizer: str, tmp_path: Path) -> None:
     needs("gcc")
@@ -150,6 +152,7 @@ def test_the_example_reads_a_file_and_reports_errors(rows: Path, tmp_path: Path)
     assert "at most 100 tokens" in done.stderr
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -122,6 +122,7 @@ def test_every_call_of_the_driver_may_fail(session: Session, look_up: Path) -> N
     session("failures", look_up)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_sanitizers(sanitizer: str, libcuda: Path, rows: Path, tmp_path: Path) -> None:
     needs("gcc")
@@ -134,6 +135,7 @@ def test_sanitizers(sanitizer: str, libcuda: Path, rows: Path, tmp_path: Path) -
     assert "output sums: type 11, shape 9, 36 bytes\n  56\n" in done.stdout
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("compiler", ["gcc", "x86_64-linux-gnu", "aarch64-linux-gnu"])
 @pytest.mark.parametrize("program", [rows_program, look_up_program, empty_program])
 def test_no_warnings(compiler: str, program: Callable[[], Program], tmp_path: Path) -> None:
@@ -305,6 +307,7 @@ def attention(method: str) -> onnx.ModelProto:
     return softq.convert(parser.parse_model(ATTENTION), method=method).model
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("make", "feeds", "tolerance"), [
     (lambda: attention("exact"), attention_feeds, 1e-4),
     (lambda: attention("deferred-log"), attention_feeds, 1e-4),

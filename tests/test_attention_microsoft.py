@@ -123,6 +123,7 @@ MHA: dict[str, dict[str, Array | None]] = {
 FULLY_MASKED = {"no key at all", "lengths out of range", "starts out of range", "fully masked", "pairs"}
 
 
+@pytest.mark.quick_cases(40)
 @pytest.mark.parametrize("symbolic", [False, True], ids=["sizes", "symbols"])
 @pytest.mark.parametrize("causal", [0, 1])
 @pytest.mark.parametrize("case", MHA)
@@ -187,6 +188,7 @@ ATTENTION: dict[str, dict[str, Array | None]] = {
 }
 
 
+@pytest.mark.quick_cases(32)
 @pytest.mark.parametrize("symbolic", [False, True], ids=["sizes", "symbols"])
 @pytest.mark.parametrize("causal", [0, 1])
 @pytest.mark.parametrize("case", ATTENTION)

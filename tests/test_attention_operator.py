@@ -55,6 +55,7 @@ BOOLEAN = (f"{QKV}, bool[b,1,s,t] m", "q, k, v, m")
 ADDED = (f"{QKV}, float[b,1,s,t] m", "q, k, v, m")
 
 
+@pytest.mark.quick_cases(20)
 @pytest.mark.parametrize("opset", [23, 24, 25, 26, 28])
 @pytest.mark.parametrize("kind", [BOOLEAN, ADDED], ids=["boolean", "added"])
 @pytest.mark.parametrize(("method", "bound"), [("exact", 1e-5), ("uniform", 0.1), ("log2", 0.9), ("deferred-log", 0.9)])

@@ -115,6 +115,7 @@ def run(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
     return [np.asarray(output) for output in session.run(None, feeds)]
 
 
+@pytest.mark.quick_cases(30)
 @pytest.mark.parametrize("seed", range(60))
 def test_a_variant(seed: int) -> None:
     variant = draw(seed)

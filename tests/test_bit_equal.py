@@ -107,7 +107,7 @@ def assert_equal_bits(program: Program, values: Mapping[str, Rows], rows: Rows, 
         np.testing.assert_array_equal(np.asarray(theirs), expected, err_msg=name)
 
 
-@pytest.mark.quick_cases(10)
+@pytest.mark.quick_cases(7)
 @pytest.mark.parametrize(("settings", "kind"), SETTINGS, ids=lambda v: v.value if isinstance(v, DType) else str(v))
 def test_every_difference_and_a_hundred_thousand_rows(settings: dict[str, int | float | str], kind: DType) -> None:
     method = METHODS.get("deferred-log")

@@ -42,6 +42,7 @@ def every_pair(kind: DType) -> np.ndarray[Any, Any]:
     return np.stack([least + kind.low, greatest + kind.low], axis=-1).astype(kind.numpy)
 
 
+@pytest.mark.quick_cases(8)
 @needs_host
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", [DType.I8, DType.U8], ids=str)

@@ -59,6 +59,7 @@ def hold_decoded(program: Program) -> None:
                 np.testing.assert_array_equal(values[name], value, err_msg=name)
 
 
+@pytest.mark.quick_cases(30)
 @MASKED
 @pytest.mark.parametrize("tabulated", [False, True], ids=["", "tabulated"])
 @pytest.mark.parametrize("name", INTEGER_ONLY)

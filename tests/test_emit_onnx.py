@@ -475,6 +475,7 @@ class Chaos:
         return t.program(weights=rows[-1], normalizer=scalars[-1], **more)
 
 
+@pytest.mark.quick_cases(15)
 @pytest.mark.parametrize("seed", slow_but(range(60), range(30)))
 def test_random_programs_are_equal_to_the_bit(seed: int) -> None:
     chaos = Chaos(seed)

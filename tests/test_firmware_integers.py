@@ -53,6 +53,7 @@ def wanted(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
     return [turned, product(a, c, (0, 0)), product(a, c, (y, w))]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("right", ["int8", "uint8"])
 @pytest.mark.parametrize("left", ["int8", "uint8"])
 def test_products_are_those_of_numpy(left: str, right: str, tmp_path: Path) -> None:
@@ -65,6 +66,7 @@ def test_products_are_those_of_numpy(left: str, right: str, tmp_path: Path) -> N
             np.testing.assert_array_equal(found[output.name], expected, f"{shape} {output.name}")
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("kind", "form", "method"), CASES, ids=[f"{c[0]}-{c[2]}" for c in CASES])
 def test_attentions_are_those_of_the_processor(kind: str, form: dict[str, bool], method: str, tmp_path: Path) -> None:
     """Codes may differ where a score is beside a boundary: multiply-adds are rounded once or twice."""
@@ -149,6 +151,7 @@ def quantized_convolution(name: str, kind: str, group: int = 1) -> tuple[onnx.Mo
     return model, {"x": codes(2, kind, *shapes[0])}
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_quantized_convolutions_multiply_integers(name: str, kind: str, tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def converted(model: onnx.ModelProto, method: str, masks: Sequence[str] = (), **
     return result.model
 
 
+@pytest.mark.quick_cases(120)
 @pytest.mark.parametrize(("case", "opset"), pairs())
 def test_the_exact_method_gives_what_the_original_gives(case: Case, opset: int) -> None:
     model, feeds = case.model(opset), case.feeds()
@@ -64,6 +65,7 @@ def test_the_exact_method_gives_what_the_original_gives(case: Case, opset: int) 
     equal(run(result, feeds), run(model, feeds), case)
 
 
+@pytest.mark.quick_cases(80)
 @pytest.mark.parametrize(("case", "opset"), pairs(logarithms=False))
 def test_codes_of_four_bits_stay_finite(case: Case, opset: int) -> None:
     model, feeds = case.model(opset), case.feeds()
@@ -97,6 +99,7 @@ def test_what_overflows_becomes_finite(case: Case) -> None:
     assert "overflow" in note
 
 
+@pytest.mark.quick_cases(40)
 @pytest.mark.parametrize(
     ("case", "opset"), [pytest.param(c, o, id=f"{n}, opset {o}") for n, c in MASKED.items() for o in (14, 18)]
 )

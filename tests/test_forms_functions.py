@@ -218,6 +218,7 @@ OLDER = ("relu-sum", "softpick", "sparsemax", "clipped-both", "consmax-heads")
 """What is raised from opset 13 on the way."""
 
 
+@pytest.mark.quick_cases(20)
 @pytest.mark.parametrize(("name", "opset"), [(name, 18) for name in CASES] + [(name, 13) for name in OLDER])
 def test_a_function_is_found_with_its_numbers_and_replaced(name: str, opset: int) -> None:
     body, method, options, fitted, reference = CASES[name]
@@ -331,6 +332,7 @@ NEAR: dict[str, str] = {
 }  # fmt: skip
 
 
+@pytest.mark.quick_cases(24)
 @pytest.mark.parametrize("name", NEAR)
 def test_what_differs_a_little_is_not_found(name: str) -> None:
     assert not [site for site in softq.inspect(model(NEAR[name])) if site.function is not None]

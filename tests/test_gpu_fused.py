@@ -92,6 +92,7 @@ def test_equal_to_its_parts_to_the_bit(options: dict[str, object], both: Both) -
     assert [step.kernel for step in programs[0].program.steps] == attentions(programs[0])
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_of_two_passes(method: str, both: Both) -> None:
     fused, plain = (on_device(p)[0] for p in both(softq.convert(model(width="16"), method=method).model))
@@ -240,6 +241,7 @@ def as_float16(model: onnx.ModelProto) -> onnx.ModelProto:
     return half
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("options", "bits"), [
     ({"width": "64", "mask": "byte", "keys": 2}, 4), ({"width": "32", "mask": "float", "beside": True}, 3),
     ({"width": "128", "keys": 1}, 4), ({"width": "96", "mask": "float"}, 2),

@@ -114,6 +114,7 @@ def norm_model(kind: str, width: int | str, dtype: str = "float") -> onnx.ModelP
         <int64[1] last = {{-1}}, float tiny = {{1e-5}}> {{ {NORMS[kind]} }}""")
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("width", [64, 384, 1000, "w"])
 @pytest.mark.parametrize("kind", NORMS)
 def test_a_row_of_a_norm_is_summed_by_a_block(kind: str, width: int | str) -> None:

@@ -28,7 +28,7 @@ def forms_of(left: str, right: str, turned: bool) -> tuple[tuple[TileForm, ...],
     return made.forms, functools.cache(lambda symbol: compiled(texts[symbol], symbol))
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("turned", [False, True], ids=["n-k", "k-n"])
 @pytest.mark.parametrize(("left", "right"), KINDS)
 def test_every_form_against_float64(left: str, right: str, turned: bool) -> None:

@@ -188,6 +188,7 @@ def blocks() -> list[NDArray[np.float32]]:
     return [x.astype(np.float32) for x in [*made, np.full((1, 400), 0.7), one, rng.integers(-3, 3, size=(9, 50))]]
 
 
+@pytest.mark.quick_cases(16)
 @pytest.mark.parametrize(("name", "settings", "reference", "error"), CASES, ids=IDS)
 def test_the_paper_s_formula(name: str, settings: Settings, reference: Reference, error: float) -> None:
     program = default_program(METHODS.get(name), **settings)

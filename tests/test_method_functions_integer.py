@@ -126,6 +126,7 @@ def test_the_paper_s_formula_of_the_scores_that_integers_stand_for(
         )
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize(("name", "settings", "reference", "weight"), CASES, ids=IDS)
 def test_every_backend_gives_the_same_bits(
     name: str, settings: dict[str, Any], reference: Reference, weight: object

@@ -51,6 +51,7 @@ def test_rounding_is_exact_ties_and_neighbours_of_ties_included(bits: int, manti
         np.testing.assert_array_equal(results["weights"], expected)
 
 
+@pytest.mark.quick_cases(12)
 @pytest.mark.parametrize("top", [1.0, 0.3])
 @pytest.mark.parametrize(("bits", "mantissa"), [f for f in FORMATS if f[0] in (2, 4, 8)])
 def test_probabilities_of_the_paper_s_formula(bits: int, mantissa: int, top: float) -> None:

@@ -39,6 +39,7 @@ def divided(x: Floats, scale: np.float32, zero: int, dtype: str) -> NDArray[np.g
     return np.clip(codes, info.min, info.max).astype(dtype)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("target", ["cpu", "cpu,mcpu=x86-64"])
 @pytest.mark.parametrize(("dtype", "zero"), [("uint8", 0), ("uint8", 131), ("int8", 0), ("int8", -128)])
 def test_codes_are_those_of_the_division(dtype: str, zero: int, target: str, tmp_path: Path) -> None:

@@ -339,7 +339,7 @@ def test_a_row_alone_is_the_row_among_others(name: str, kind: DType) -> None:
             assert same_bits(together, np.concatenate([one[output] for one in alone])), length
 
 
-@pytest.mark.quick_cases(8)
+@pytest.mark.quick_cases(6)
 @needs_host
 @pytest.mark.parametrize(
     ("name", "settings", "kind", "masked"),
@@ -367,6 +367,7 @@ def test_any_length_and_alignment(name: str, settings: dict[str, int | float | s
             assert_codes(host, rows, 1e-3, shift=length % 5, **given)
 
 
+@pytest.mark.quick_cases(3)
 @needs_host
 @pytest.mark.parametrize("machine", each_machine((HOST, IN_C)))
 @pytest.mark.parametrize("name", ["exact", "exact-online", "two-pass"])
@@ -416,6 +417,7 @@ def two_a_byte(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.bitwise_or(padded[..., ::2], np.left_shift(padded[..., 1::2], 4))
 
 
+@pytest.mark.quick_cases(6)
 @needs_host
 @pytest.mark.parametrize("machine", each_machine(FEW))
 @pytest.mark.parametrize(("settings", "kind"), [
@@ -440,6 +442,7 @@ def test_two_a_byte_are_codes_of_at_most_four_bits() -> None:
         row_kernel(wide, HOST, symbol="kernel", max_length=64, nibbles=("weights",))
 
 
+@pytest.mark.quick_cases(8)
 @needs_host
 @pytest.mark.parametrize("machine", each_machine(FEW))
 @pytest.mark.parametrize(("bits", "r"), [(2, 0.5), (3, 0.75), (4, 1.0), (4, 0.613), (8, 16.0)])
@@ -533,6 +536,7 @@ def test_exact_softmax_is_within_its_bound(machine: Cpu) -> None:
         assert np.max(p[~seen], initial=0) <= 3.1e-38
 
 
+@pytest.mark.quick_cases(8)
 @needs_host
 @pytest.mark.parametrize("machine", each_machine(FEW))
 @pytest.mark.parametrize("name", ["exact", "deferred-log", "log2", "uniform"])

@@ -55,6 +55,7 @@ def test_codes_and_sum_of_every_integer_only_method(name: str, masked: bool) -> 
     _compare(program, names, HOST, masked)
 
 
+@pytest.mark.quick_cases(4)
 @needs_host
 @pytest.mark.parametrize(("name", "masked"), [*((n, False) for n in PUBLISHED), ("i-exp", True)])
 def test_probabilities_of_bytes(name: str, masked: bool) -> None:
@@ -64,6 +65,7 @@ def test_probabilities_of_bytes(name: str, masked: bool) -> None:
     _compare(program, ["weights"], HOST, masked)
 
 
+@pytest.mark.quick_cases(3)
 @needs_host
 @pytest.mark.parametrize("machine", LONG, ids=lambda m: f"{m.cpu}-{m.vector_bytes}")
 @pytest.mark.parametrize("name", ["log-int", "i-exp"])

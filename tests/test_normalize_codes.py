@@ -68,7 +68,7 @@ def kernels_of(folder: Path) -> list[str]:
     return [step["kernel"] for step in json.loads((folder / "manifest.json").read_text())["steps"]]
 
 
-@pytest.mark.quick_cases(7)
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", SHAPES)

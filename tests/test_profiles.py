@@ -148,6 +148,7 @@ def test_a_factor_moves_to_the_queries_with_the_results_it_had(kind: int | None,
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.quick_cases(60)
 @pytest.mark.parametrize("name", [*FORMS])
 def test_every_form_is_opened_with_the_results_it_had(name: str, tmp_path: Path) -> None:
     text = GOOD.replace('rule = "rank"\nmost = 2', 'rule = "operator"\noperators = ["Softmax"]')

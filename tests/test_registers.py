@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STEP = {"step": 0.06}
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("method", "heads", "lanes", "masked"),
     [("deferred-log", 3, 2, False), ("deferred-log", 1, 1, False), ("e2softmax", 2, 1, True)],
@@ -60,6 +61,7 @@ def _toy(table: Callable[[Trace], Value]) -> Program:
     return t.program(weights=entry, normalizer=t.row_sum(entry))
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(("low", "high"), [(-5, 9), (-8, 7), (3, 200), (0, 255), (-(2**15), 2**15 - 1)])
 def test_an_entry_lies_in_the_interval_of_its_table(tmp_path: Path, low: int, high: int) -> None:
     """A parameter that a program declares, with a sign or without, within its bits or less: others are refused."""
@@ -143,6 +145,7 @@ MUTANTS: Mapping[str, tuple[str, str]] = {
 }
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_wrong_port_is_found(tmp_path: Path, mutant: str) -> None:
     """The testbench fails where the port does something else."""

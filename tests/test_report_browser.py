@@ -165,6 +165,7 @@ def test_the_theme_follows_the_system_until_it_is_switched(browser: Browser, tmp
     assert quiet(browser, page)
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_is_cut_off_and_nothing_complains(browser: Browser, tmp_path: Path, case: str) -> None:
     page = written(browser, tmp_path, case)

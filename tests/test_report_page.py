@@ -266,6 +266,7 @@ CASES: dict[str, tuple[Study, list[Outcome]]] = {
 }
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("case", CASES)
 def test_all_forms_are_written_and_hold(case: str, tmp_path: Path) -> None:
     what, outcomes = CASES[case]

@@ -37,7 +37,7 @@ def outputs(plan: Plan, sessions: OnnxSessions) -> tuple[bytes, bytes]:
     return tuple(next(iter(one(feed).values())).tobytes() for one in (shared, alone))  # pyright: ignore
 
 
-@pytest.mark.quick_cases(8)
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("name", [name for name in ALL if METHODS.get(name).drop_in])
 def test_every_width_of_a_method(name: str) -> None:
     spec = METHODS.get(name).options.specs().get("bits")

@@ -149,6 +149,7 @@ def test_the_steps_of_the_two_passes(maximum: str) -> None:
     np.testing.assert_array_equal(product["normalizer"], plain["normalizer"])
 
 
+@pytest.mark.quick_cases(16)
 @pytest.mark.parametrize("name", FLOAT_METHODS)
 def test_every_float_method_has_types_and_keeps_special_values(name: str) -> None:
     rows = np.array([[1, 2, 3], [np.inf, 0, np.inf], [-np.inf] * 3, [np.nan, 1, 2], [1, -np.inf, 0.5]], np.float32)

@@ -54,6 +54,7 @@ def compiled(folder: Path, source: str, *flags: str) -> subprocess.CompletedProc
 # The arrays
 
 
+@pytest.mark.quick_cases(25)
 @pytest.mark.parametrize(("name", "masked"), [*((name, True) for name in ALL), ("exact", False), ("i-exp", False)])
 def test_every_method_has_vectors_that_another_runtime_keeps(name: str, masked: bool) -> None:
     from softq.rowprog.onnx import to_model
@@ -82,6 +83,7 @@ def test_every_method_has_vectors_that_another_runtime_keeps(name: str, masked: 
     assert seen > 60
 
 
+@pytest.mark.quick_cases(50)
 @pytest.mark.parametrize(
     ("name", "scores"),
     [(name, scores) for name in ALL for scores in ("f32", "i8", "u8")[: 3 if METHODS.get(name).integer_scores else 1]],

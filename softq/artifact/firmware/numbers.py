@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from softq.errors import RefusalError
 
@@ -31,6 +33,18 @@ def ctype(name: str) -> str:
     return _CTYPES[name]
 
 
+_SHORT = re.compile(r"\d{1,6}\.\d{1,3}")
+
+
+def literals(values: NDArray[Any]) -> list[str]:
+    """Return a constant for each element of an array, in their order: what `literal` gives."""
+    name = str(values.dtype)
+    if name in ("float32", "float64"):
+        suffix = "f" if name == "float32" else ""
+        return [_float_literal(value, suffix) for value in values.ravel().tolist()]
+    return [literal(value, name) for value in values.ravel().tolist()]
+
+
 def literal(value: float, name: str) -> str:
     """Return a constant, exact, with its type."""
     if name.startswith("float"):
@@ -49,17 +63,20 @@ def literal(value: float, name: str) -> str:
 
 
 def _float_literal(value: float, suffix: str) -> str:
+    kind = "float" if suffix else "double"
     if math.isnan(value):
-        return f"({'float' if suffix else 'double'})NAN"
+        return f"({kind})NAN"
     sign = "-" if math.copysign(1.0, value) < 0 else ""
-    if math.isinf(value):
-        text = f"{'(float)' if suffix else '(double)'}INFINITY"
-    else:
-        short = repr(abs(value))
-        # Decimal where that is short and exact, which is easier to read.
-        plain = re.fullmatch(r"\d{1,6}\.\d{1,3}", short) is not None and abs(value) * 1024 % 1 == 0
-        text = (short if plain else re.sub(r"\.?0*p", "p", abs(value).hex())) + suffix
+    text = f"({kind})INFINITY" if math.isinf(value) else _finite(abs(value)) + suffix
     return f"(-{text})" if sign else text
+
+
+def _finite(size: float) -> str:
+    # Decimal where that is short and exact, which is easier to read; most numbers are not, and are the sooner written.
+    if size * 1024 % 1 == 0 and _SHORT.fullmatch(short := repr(size)):
+        return short
+    mantissa, _, exponent = size.hex().partition("p")
+    return f"{mantissa.rstrip('0').removesuffix('.')}p{exponent}"
 
 
 def bits_of(name: str) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softq.artifact.ctext import comment
-from softq.artifact.firmware.numbers import CODES, ctype, identifiers, literal
+from softq.artifact.firmware.numbers import CODES, ctype, identifiers, literals
 from softq.artifact.firmware.program import Firmware, KernelText
 from softq.artifact.manifest import firmware_files
 from softq.artifact.program import Jump, Step, Tensor, evaluate
@@ -186,8 +186,7 @@ class FirmwareText:
         """Return the weights as constant arrays."""
         parts = ["\n".join([*self._include("_kernels.h"), ""])]
         for at, array in self._weights().items():
-            dtype = str(array.dtype)
-            values = [literal(value, dtype) for value in array.ravel().tolist()]
+            dtype, values = str(array.dtype), literals(array)
             lines = [", ".join(values[i : i + 8]) for i in range(0, len(values), 8)]
             parts.append(
                 f"const {ctype(dtype)} {self._weight(at)}[{array.size}] = {{\n    " + ",\n    ".join(lines) + "};\n"

@@ -49,7 +49,7 @@ def _cleaned(body: Any) -> Any:
         source = pointed_to(view.data)
         views[key(view.buffer)] = views.get(key(source), key(source))
     uses = _Uses(views)
-    uses.collect(body, ())
+    uses.collect(body)
     needed = uses.needed(own)
     used = {key(load.source) for load in found(body, tvm.ir.TensorLoad)}
     used |= {key(store.buffer) for store in found(body, tirx.BufferStore)}
@@ -90,26 +90,27 @@ class _Uses:
         self._views = views
         self._stores: dict[int, set[int]] = {}
 
-    def collect(self, statement: Any, around: tuple[Any, ...]) -> None:
-        """Take in a statement, and the expressions that decide whether and how often it is reached."""
+    def collect(self, statement: Any, around: frozenset[int] = frozenset()) -> None:
+        """Take in a statement, and the memory that decides whether and how often it is reached."""
         if isinstance(statement, tirx.SeqStmt):
             for part in statement.seq:
                 self.collect(part, around)
         elif isinstance(statement, tirx.IfThenElse):
+            decides = around | self._read((statement.condition,))
             for part in (statement.then_case, statement.else_case):
                 if part is not None:
-                    self.collect(part, (*around, statement.condition))
+                    self.collect(part, decides)
         elif isinstance(statement, tirx.For):
-            self.collect(statement.body, (*around, statement.min, statement.extent))
+            self.collect(statement.body, around | self._read((statement.min, statement.extent)))
         elif isinstance(statement, tirx.AttrStmt):
             self.collect(statement.body, around)
         elif isinstance(statement, tirx.BufferStore):
-            read = self._read((statement.value, *statement.indices, *around))
-            self._stores.setdefault(self._root(statement.buffer), set()).update(read)
+            read = self._read((statement.value, *statement.indices))
+            self._stores.setdefault(self._root(statement.buffer), set()).update(read, around)
         else:
             assert isinstance(statement, (tirx.AllocBuffer, tirx.DeclBuffer, tirx.Evaluate, tirx.Bind)), statement
             # What is done for its effect is needed, and all that it reads.
-            self._stores.setdefault(0, set()).update(self._read((statement, *around)))
+            self._stores.setdefault(0, set()).update(self._read((statement,)), around)
 
     def needed(self, own: Iterable[int]) -> set[int]:
         """Return the memory of the function's own that something outside follows from."""
