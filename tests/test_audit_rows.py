@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from softq.audit import audit
+from softq.audit.checks import checks_in_order
 from softq.audit.rows import long_rows, sum_rows
 from softq.audit.subject import Subject
 from softq.audit.task import UNIT_RESULTS, Encoding
@@ -84,7 +85,9 @@ def test_one_wrong_reciprocal_of_256_is_found(tmp_path: Path) -> None:
 
 def test_one_unit_is_no_units(tmp_path: Path) -> None:
     assert [in_units(number) for number in (0.0, 0.5, 1.0, 2.0)] == ["0 units", "0.5 units", "1 unit", "2 units"]
-    audit("function", tmp_path, options={"of": f"{BROKEN}:wraps"}, dtype="int8", length=40, longest=64)
+    # All but the search for the method, whose words have no numbers of one.
+    only = [check.name for check in checks_in_order()]
+    audit("function", tmp_path, options={"of": f"{BROKEN}:wraps"}, dtype="int8", length=40, longest=64, only=only)
     text = (tmp_path / "audit.md").read_text(encoding="utf-8")
     assert " 1 element " in text
     assert " 1 units" not in text

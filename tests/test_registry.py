@@ -146,4 +146,7 @@ def test_generic_code_names_no_method_and_no_target() -> None:
             continue
         text = path.read_text(encoding="utf-8")
         for name in names:
-            assert not re.search(rf"(?<![\w-]){name}(?![\w-])", text), f"{path.relative_to(root)} names {name}"
+            # Most files do not have it even as a part of a word, which is found out far sooner.
+            assert name not in text or not re.search(rf"(?<![\w-]){name}(?![\w-])", text), (
+                f"{path.relative_to(root)} names {name}"
+            )

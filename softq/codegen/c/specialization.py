@@ -47,19 +47,17 @@ def specialize(
         lower: Brings a kernel into the form that is printed or compiled, with positions of 32 bits.
     """
     by_symbol = {str(f.attrs["global_symbol"]): f for f in functions}
-    lowered = {symbol: lower(f) for symbol, f in by_symbol.items()}
-    callers = _callers_first(lowered)
+    callers = _callers_first(by_symbol)
     every: dict[str, list[Sequence[int | None]]] = {symbol: list(map(tuple, given)) for symbol, given in calls.items()}
     result = Specialized()
     for symbol in callers:
         if symbol not in every:
             continue  # nothing that the model needs calls it
-        function = lowered[symbol]
+        function = by_symbol[symbol]
+        params = list(function.params)
         agreed = _agreed(every[symbol])
-        if agreed:
-            params = list(by_symbol[symbol].params)
-            known = {params[at]: tirx.IntImm(str(params[at].ty.dtype), value) for at, value in agreed.items()}
-            function = lower(_filled(by_symbol[symbol], known))
+        known = {params[at]: tirx.IntImm(str(params[at].ty.dtype), value) for at, value in agreed.items()}
+        function = lower(_filled(function, known) if known else function)
         for callee, given in _calls(function):
             every.setdefault(callee, []).append([int(x) if isinstance(x, tirx.IntImm) else None for x in given])
         result.functions[symbol] = function
