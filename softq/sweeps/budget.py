@@ -84,16 +84,6 @@ class Budget:
         over = sign * (value.value - self.reference) - self.amount
         return math.inf if math.isnan(over) else over
 
-    def probably(self, loss: Estimate) -> bool:
-        """Return whether a loss keeps the budget with a standard error to spare; a loss without an interval never does.
-
-        A standard error is half of the way to the upper end of the 95 % interval. Other data of the same kind and as
-        many give less than that five times in six; the upper end itself would leave more bits unsaved than it is worth,
-        since a plan is verified anyway.
-        """
-        share = self.amount / abs(self.reference) if self.metric.interval_of == "ratio" else self.amount
-        return loss.high is not None and (loss.value + loss.high) / 2 <= share
-
 
 def judge_all(budget: Budget, outcomes: Sequence[Outcome]) -> Gate:
     """Return whether any setting keeps the budget, with the sentence on the best of them."""

@@ -37,8 +37,13 @@ class Search:
     notes: list[str] = field(default_factory=list[str])
 
     def run(self) -> tuple[State, bool]:
-        """Return the narrowest state that keeps the budget, or the best that was measured, and which of these it is."""
-        for keeps in (self._probably, self.by_value):
+        """Return the narrowest state that keeps the budget, or the best that was measured, and which of these it is.
+
+        The search asks for what the verification asks for, on its own samples. A plan at the edge of that is shown to
+        keep the budget on as many others one time in two, one with a single standard error to spare one time in six;
+        and each that is not leaves the next one to be verified on the same samples, with less confidence.
+        """
+        for keeps in (self.is_shown, self.by_value):
             start = next((state for state in self.uniform if keeps(state)), None)
             best = None if start is None else self._last(descend(self.ladders, start), keeps)
             # The first state converts nothing and is no plan; whatever is returned was measured itself.
@@ -64,6 +69,11 @@ class Search:
         """Return the mean of what is saved, bits or costs, of a state."""
         return mean_saved(self.ladders, state)
 
+    def is_shown(self, state: State) -> bool:
+        """Say whether these samples show that a state keeps the budget, by the rule of the verification."""
+        found = self._found(state)
+        return found is not None and self.budget.judge_measured(found).passed
+
     def by_value(self, state: State) -> bool:
         """Say whether the loss of a state keeps the budget on these samples."""
         found = self._found(state)
@@ -88,10 +98,6 @@ class Search:
 
     def _costs(self, state: State) -> tuple[float, float]:
         return self.saved(state), self.budget.excess(self.measured[state].metric)
-
-    def _probably(self, state: State) -> bool:
-        found = self._found(state)
-        return found is not None and self.budget.probably(found.loss)
 
     def _found(self, state: State) -> Measurement | None:
         if state not in self.measured and state not in self.refused:

@@ -130,9 +130,9 @@ def find_plan(
     The search measures settings that give every site the same, the narrow ones first, until one keeps the budget. From
     there, and from all float, it goes down in the order of `softq.sweeps.plan.frontier`, with errors whose effect on
     the output was measured (`softq.sweeps.plan.gains`), by bisection to the last plan that keeps the budget. It asks
-    that the loss keeps the budget with a standard error to spare; where no plan does, that the loss itself does. It
-    ends there: further steps, tried one by one, find what loses little on these samples by chance. No other plan that
-    was measured has both fewer bits and less loss than the one found.
+    what the verification asks, that the samples show it; where they show it of no plan, that the loss itself keeps it.
+    It ends there: further steps, tried one by one, find what loses little on these samples by chance. No other plan
+    that was measured has both fewer bits and less loss than the one found.
 
     It passes by the rule of `softq.check`: the 95 % interval of the loss on the data of the verification lies within
     the budget. Where it does not, wider plans that keep the budget in the search are verified until one does: `tried`
