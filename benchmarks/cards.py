@@ -64,7 +64,7 @@ def measure(study: Study, models: Path) -> dict[str, Any]:
     # The sweep goes on where it was interrupted.
     swept = softq.sweep(
         model, evaluation, out=SWEEPS / study.name, metric=metric, methods=METHODS, bits=amount.bits,
-        limit=amount.samples, batch=amount.batch or study.batch, time=True,
+        samples=amount.samples, batch=amount.batch or study.batch, time=True,
     )  # fmt: skip
     plan = None
     if amount.max_drop is not None:
@@ -73,7 +73,7 @@ def measure(study: Study, models: Path) -> dict[str, Any]:
         development = str(study.place(models) / files[-1]) if files else None
         found = softq.plan(
             model, development or evaluation, metric=metric, max_drop=amount.max_drop, methods="deferred-log",
-            limit=amount.samples, batch=amount.batch or study.batch, verify=evaluation if development else None,
+            samples=amount.samples, batch=amount.batch or study.batch, verify=evaluation if development else None,
         )  # fmt: skip
         plan = {
             "max_drop": amount.max_drop, "passed": found.gate.passed, "sentence": found.gate.sentence,

@@ -41,7 +41,7 @@ from tests.test_sweep import IMAGES, LM, TEXT, VIT, plain
 
 # 12 batches, hence 3 shards; 4 settings.
 GIVEN: dict[str, Any] = {
-    "metric": "kl", "methods": "deferred-log,uniform", "bits": "3,4", "limit": 94, "batch": 8, "threads": 1
+    "metric": "kl", "methods": "deferred-log,uniform", "bits": "3,4", "samples": 94, "batch": 8, "threads": 1
 }  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def test_every_kind_of_metric_has_the_bits_of_one_process(tmp_path: Path, cluste
     cases: list[tuple[Path, Path, dict[str, Any]]] = [
         (VIT, IMAGES, GIVEN),  # pairs of outputs
         (VIT, IMAGES, given(metric="top1-accuracy", bits="3")),  # a mean over the samples
-        (LM, TEXT, given(metric="perplexity", limit=9, batch=1, bits="3")),  # exp of a mean of tokens
+        (LM, TEXT, given(metric="perplexity", samples=9, batch=1, bits="3")),  # exp of a mean of tokens
         (VIT, tmp_path / "pairs.npz", given(metric="spearman", batch=4, bits="2")),  # pairs of samples
     ]
     with cluster.workers(2, 1):
@@ -138,7 +138,7 @@ def test_every_kind_of_metric_has_the_bits_of_one_process(tmp_path: Path, cluste
 
 @pytest.mark.slow
 def test_a_plan_is_searched_by_the_workers(cluster: Cluster) -> None:
-    task = Task(VIT, IMAGES, "top1-accuracy", Selection(batch=6), limit=60, threads=1)
+    task = Task(VIT, IMAGES, "top1-accuracy", Selection(batch=6), samples=60, threads=1)
     search: dict[str, Any] = {"max_drop": "5%", "methods": "deferred-log", "bits": "3"}
     one = find_plan(task, **search)
     with cluster.workers(1, 1):
@@ -298,7 +298,7 @@ def test_a_worker_whose_bits_differ_is_left_out(caplog: pytest.LogCaptureFixture
 
 def test_another_model_and_other_data_on_a_worker(tmp_path: Path) -> None:
     """What a worker says of files that changed between the client's look and its own; in this process."""
-    task = Task(str(VIT), str(IMAGES), "kl", Selection(batch=8), limit=40, threads=1)
+    task = Task(str(VIT), str(IMAGES), "kl", Selection(batch=8), samples=40, threads=1)
     planner, subject = Planner(VIT, Selection()), task.subject(task.open().runner())
     first, second = partition(subject)
     with pytest.MonkeyPatch.context() as patch:
@@ -317,7 +317,7 @@ def test_another_model_and_other_data_on_a_worker(tmp_path: Path) -> None:
 
 
 def test_limits_of_the_caller_hold_on_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = Task(str(VIT), str(IMAGES), "kl", Selection(batch=8), limit=40, threads=1)
+    task = Task(str(VIT), str(IMAGES), "kl", Selection(batch=8), samples=40, threads=1)
     planner, subject = Planner(VIT, Selection()), task.subject(task.open().runner())
     monkeypatch.setattr(worker, "_worker", lambda: (str(tmp_path), 1))
     with limited(nodes=5):

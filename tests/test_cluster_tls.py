@@ -24,7 +24,7 @@ from tests.test_sweep import IMAGES, VIT
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made by openssl")
 
 CLUSTER = Path(__file__).resolve().parent.parent / "docs" / "cluster.md"
-GIVEN: dict[str, Any] = {"metric": "kl", "methods": "uniform", "bits": "3", "limit": 8, "batch": 4, "threads": 1}
+GIVEN: dict[str, Any] = {"metric": "kl", "methods": "uniform", "bits": "3", "samples": 8, "batch": 4, "threads": 1}
 
 
 def credentials(folder: Path) -> Tls:

@@ -156,7 +156,7 @@ def test_a_plan_that_breaks_on_the_other_data_steps_back(tmp_path: Path, images:
     """The other data are those that 2 bits everywhere make wrong: fewer sites of 2 bits are verified next."""
     few = images[:64]
     other = labelled(tmp_path / "other.npz", few, predictions(few) != predictions(few, method="uniform", bits=2))
-    task = Task(VIT, IMAGES, "top1-accuracy", Selection(), limit=64, threads=1)
+    task = Task(VIT, IMAGES, "top1-accuracy", Selection(), samples=64, threads=1)
     found = find_plan(task, max_drop=0.5, methods="uniform", bits="2", verify=other)
     first, *others = found.tried
     assert (first.name, first.mean_bits) == ("uniform bits=2", 2)
@@ -184,7 +184,7 @@ def gate_of(found: Found, other: Path, drop: float) -> tuple[bool, bool]:
 
 def test_few_samples_do_not_show_what_their_value_keeps(tmp_path: Path, images: np.ndarray[Any, Any]) -> None:
     other = labelled(tmp_path / "other.npz", images, np.arange(5))
-    task = Task(VIT, IMAGES, "top1-accuracy", Selection(), limit=64, threads=1)
+    task = Task(VIT, IMAGES, "top1-accuracy", Selection(), samples=64, threads=1)
     found = find_plan(task, max_drop=0.01, methods="deferred-log", bits="4", verify=other)
     assert found.verified.loss.value == 0
     assert gate_of(found, other, 0.01) == (False, False)

@@ -6,7 +6,7 @@ import inspect
 import json
 from dataclasses import fields
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 import numpy as np
 import onnx
@@ -45,7 +45,7 @@ def test_a_study_from_sweep_to_file(tmp_path: Path) -> None:
     steps = Steps()
     swept = softq.sweep(
         VIT, IMAGES, out=tmp_path / "swept", metric="top1-accuracy", methods="deferred-log,uniform", bits="2,4",
-        limit=32, threads=1, progress=steps,
+        samples=32, threads=1, progress=steps,
     )  # fmt: skip
     assert_type(swept, Sweep)
     assert {"float model", "rows", "sweep"} <= steps.seen
@@ -53,8 +53,8 @@ def test_a_study_from_sweep_to_file(tmp_path: Path) -> None:
 
     steps = Steps()
     alone = softq.sensitivity(
-        VIT, IMAGES, out=tmp_path / "alone", metric="top1-accuracy", methods="deferred-log", bits="2", top=1, limit=32,
-        threads=1, progress=steps,
+        VIT, IMAGES, out=tmp_path / "alone", metric="top1-accuracy", methods="deferred-log", bits="2", top=1,
+        samples=32, threads=1, progress=steps,
     )  # fmt: skip
     assert_type(alone, Sweep)
     assert {"rows", "sensitivity"} <= steps.seen
@@ -65,12 +65,12 @@ def test_a_study_from_sweep_to_file(tmp_path: Path) -> None:
     steps, path = Steps(), tmp_path / "plan.json"
     found = softq.plan(
         VIT, IMAGES, metric="top1-accuracy", max_drop="10%", methods="deferred-log", bits="2-3",
-        sweep=tmp_path / "swept", limit=64, threads=1, out=path, progress=steps,
+        sweep=tmp_path / "swept", samples=64, threads=1, out=path, progress=steps,
     )  # fmt: skip
     assert_type(found, Found)
     assert steps.seen
     assert softq.load_plan(path) == found.plan
-    written = softq.report(tmp_path / "swept", tmp_path / "alone", budget="10%", plan=path)
+    written = softq.report(tmp_path / "swept", tmp_path / "alone", max_drop="10%", plan=path)
     assert_type(written, Written)
     assert written.content.plan is not None
     assert written.content.plan.mean_bits == found.mean_bits
@@ -123,13 +123,31 @@ def test_explain() -> None:
 
 def test_options_of_a_study_are_those_of_its_task() -> None:
     own = {"model", "data", "metric", "selection"}
-    assert set(TaskOptions.__annotations__) == {one.name for one in (*fields(Task), *fields(Selection))} - own
-    made = make_task("m.onnx", "d.npz", "kl", sites=["a"], batch=3, limit=4, sampling=None)
-    assert made == Task("m.onnx", "d.npz", "kl", Selection(("a",), batch=3), limit=4)
+    former = {"limit"}
+    assert set(TaskOptions.__annotations__) - former == {one.name for one in (*fields(Task), *fields(Selection))} - own
+    made = make_task("m.onnx", "d.npz", "kl", sites=["a"], batch=3, samples=4, sampling=None)
+    assert made == Task("m.onnx", "d.npz", "kl", Selection(("a",), batch=3), samples=4)
     with pytest.raises(UsageError, match="sites"):
         make_task("m.onnx", "d.npz", "kl", sites="attention*")
     with pytest.raises(TypeError, match="workerz"):
         softq.sweep(VIT, IMAGES, out="x", metric="kl", workerz=2)  # pyright: ignore[reportCallIssue]
+
+
+def test_former_names_work_and_say_so(tmp_path: Path) -> None:
+    """`limit` is the gate of `check`; of studies it was how many samples. What may be lost is `max_drop` everywhere."""
+    common: dict[str, Any] = {"metric": "top1-accuracy", "methods": "uniform", "bits": "4", "threads": 1}
+    with pytest.warns(DeprecationWarning, match="limit is samples now") as said:
+        swept = softq.sweep(VIT, IMAGES, out=tmp_path, limit=4, **common)
+    assert {one.filename for one in said} == {__file__}
+    assert swept.study.samples == 4
+    with pytest.warns(DeprecationWarning, match="budget is max_drop now") as said:
+        former = softq.report(tmp_path, budget="50%").content
+    assert {one.filename for one in said} == {__file__}
+    assert softq.report(tmp_path, max_drop="50%").content == former
+    with pytest.raises(UsageError, match="limit is the name it had"):
+        softq.sweep(VIT, IMAGES, out=tmp_path, limit=4, samples=4, **common)
+    with pytest.raises(UsageError, match="budget is the name it had"):
+        softq.report(tmp_path, max_drop="50%", budget="50%")
 
 
 def test_what_softq_exports_is_documented_and_typed() -> None:

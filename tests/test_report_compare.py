@@ -55,7 +55,7 @@ def test_one_setting_for_all_models(tmp_path: Path) -> None:
     # 2 bits are too few for the second model, and uniform is at 3 bits worse than log2 in both.
     one = folder(tmp_path / "one", study(), losses(uniform_2=0.0, uniform_3=0.02, log2_3=0.01, log2_5=0.0))
     two = folder(tmp_path / "two", OTHER, losses(uniform_2=0.5, uniform_3=0.02, log2_3=0.01, log2_4=0.0))
-    written = report(one, two, budget="4%")
+    written = report(one, two, max_drop="4%")
     content = written.content
     assert [shared.name for shared in content.shared] == [
         "uniform with 2 bits",
@@ -77,14 +77,14 @@ def test_one_setting_for_all_models(tmp_path: Path) -> None:
         assert content.together in texts[name]
         assert "softq sweep other.onnx" in texts[name]
     assert "no setting is shown" not in texts["report.md"].lower()
-    assert "No setting is shown to keep the budget in all 2" in report(one, two, budget="0%").content.together
+    assert "No setting is shown to keep the budget in all 2" in report(one, two, max_drop="0%").content.together
     assert "3 settings were measured in all 2 studies" in report(one, two).content.together
 
 
 def test_a_budget_in_one_unit_is_none_for_two_metrics(tmp_path: Path) -> None:
     folders = [folder(tmp_path / "one", study(), many()), folder(tmp_path / "two", OTHER, losses(uniform_4=0.1))]
     with pytest.raises(UsageError, match="have the metrics perplexity, top1-accuracy; give a share"):
-        report(*folders, budget=0.01)
+        report(*folders, max_drop=0.01)
     assert not list(folders[0].glob("report.*"))
     done = CliRunner().invoke(main, ["report", *map(str, folders), "--max-drop", "1%"])
     assert done.exit_code == 0, done.output

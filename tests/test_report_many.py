@@ -45,7 +45,7 @@ def browser() -> Generator[Browser]:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Content]:
-    made = report(folder(tmp_path_factory.mktemp("many"), study(), results()), budget="0.02")
+    made = report(folder(tmp_path_factory.mktemp("many"), study(), results()), max_drop="0.02")
     return made.files[0], made.content
 
 
@@ -290,7 +290,7 @@ def test_studies_of_one_metric_share_a_chart(browser: Browser, tmp_path: Path) -
     ]
     names = ["one", "two", "three"]
     folders = [folder(tmp_path / name, *one) for name, one in zip(names, found, strict=True)]
-    made = report(*folders, budget="10%")
+    made = report(*folders, max_drop="10%")
     browser.complaints.clear()
     browser.requests.clear()
     browser.size(1280)

@@ -219,7 +219,7 @@ def test_the_front_can_be_one_of_loss_and_another_number(tmp_path: Path) -> None
     assert done.exit_code == 0, done.output
     assert done.output.startswith("Less time_ratio for more loss, and what may be lost decides (--max-drop): "
                                   "log2 with 3 bits, time_ratio 1.25, loss +0.05")  # fmt: skip
-    content = report(sweep, front="time_ratio", budget="0.05").content
+    content = report(sweep, front="time_ratio", max_drop="0.05").content
     assert [content.settings[one].name for one in content.answer.front] == ["log2 with 3 bits", "uniform with 6 bits"]
     assert content.answer.sentence.startswith("Use uniform with 6 bits: ")
     assert content.answer.axis == "time_ratio"
@@ -270,7 +270,7 @@ CASES: dict[str, tuple[Study, list[Outcome]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_all_forms_are_written_and_hold(case: str, tmp_path: Path) -> None:
     what, outcomes = CASES[case]
-    written = report(folder(tmp_path, what, outcomes), budget="0.01")
+    written = report(folder(tmp_path, what, outcomes), max_drop="0.01")
     texts = {path.name: path.read_text(encoding="utf-8") for path in written.files}
     plain = json.loads(texts["report.json"])
     jsonschema.Draft202012Validator(content_schema()).validate(plain)
@@ -288,13 +288,13 @@ def test_all_forms_are_written_and_hold(case: str, tmp_path: Path) -> None:
     node_data = json.loads(texts["report.model-explorer.json"])
     assert all(isinstance(result["value"], float) for result in node_data["results"].values())
     before = {path: path.read_bytes() for path in written.files}
-    assert {path: path.read_bytes() for path in report(tmp_path, budget="0.01").files} == before
+    assert {path: path.read_bytes() for path in report(tmp_path, max_drop="0.01").files} == before
 
 
 def test_nodes_are_named_as_viewers_know_them(tmp_path: Path) -> None:
     what = study(("attn/0", "loop/weights"))
     what = replace(what, sites=(what.sites[0], dict(what.sites[1]) | {"node": ""}))
-    report(folder(tmp_path, what, many(("attn/0", "loop/weights"))), budget="0.03")
+    report(folder(tmp_path, what, many(("attn/0", "loop/weights"))), max_drop="0.03")
     results = json.loads((tmp_path / "report.model-explorer.json").read_text(encoding="utf-8"))["results"]
     assert results == {"node attn/0": {"value": 0.125}, "weights": {"value": 0.1875}}
 

@@ -76,7 +76,7 @@ def test_no_rows() -> None:
 def test_each_site_alone(tmp_path: Path) -> None:
     given: dict[str, Any] = {
         "metric": "top1-accuracy",
-        "limit": 64,
+        "samples": 64,
         "methods": "uniform,exact",
         "bits": "2",
     }

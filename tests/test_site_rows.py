@@ -52,7 +52,7 @@ def hidden(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_a_sweep_has_the_errors_of_each_site(tmp_path: Path) -> None:
     """They are those of the sensitivity of the site, since both look at the rows of the float model."""
-    given: dict[str, Any] = {"metric": "top1-accuracy", "methods": "uniform,deferred-log", "bits": "2,4", "limit": 64}
+    given: dict[str, Any] = {"metric": "top1-accuracy", "methods": "uniform,deferred-log", "bits": "2,4", "samples": 64}
     swept = run(VIT, IMAGES, out=tmp_path / "a", threads=1, **given)
     alone = sensitivity(VIT, IMAGES, out=tmp_path / "b", threads=1, top=0, **given)
     found = {
@@ -154,7 +154,7 @@ def test_scores_that_are_nan_are_a_note(tmp_path: Path, hidden: tuple[Path, Path
 
 
 def test_workers_find_the_same_errors(tmp_path: Path) -> None:
-    given = {"metric": "top1-accuracy", "methods": "uniform", "bits": "2,3", "limit": 16, "threads": 1}
+    given = {"metric": "top1-accuracy", "methods": "uniform", "bits": "2,3", "samples": 16, "threads": 1}
     one = run(VIT, IMAGES, out=tmp_path / "one", **given)  # pyright: ignore
     two = run(VIT, IMAGES, out=tmp_path / "two", workers=2, **given)  # pyright: ignore
     assert all(len(o.sites) == 4 for o in one.outcomes)

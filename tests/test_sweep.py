@@ -52,7 +52,7 @@ def plain(outcomes: Sequence[Outcome]) -> list[str]:
 def test_a_value_is_that_of_check_of_the_converted_model(tmp_path: Path) -> None:
     calibration = MODELS / "mnist_vit/calibration.npz"
     sweep = run(VIT, IMAGES, out=tmp_path / "out", metric="top1-accuracy", methods="deferred-log,uniform,exact",
-                bits="2,3", limit=80, calibration=calibration, threads=1)  # fmt: skip
+                bits="2,3", samples=80, calibration=calibration, threads=1)  # fmt: skip
     data = cut(IMAGES, tmp_path / "data.npz", 80)
     assert len(sweep.outcomes) == 5
     for outcome in sweep.outcomes:
@@ -69,7 +69,7 @@ def test_a_value_is_that_of_check_of_the_converted_model(tmp_path: Path) -> None
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("metric", ["perplexity", "kl", "top1-agreement", "relative-error", "max-error"])
 def test_metrics_of_every_kind(tmp_path: Path, metric: str) -> None:
-    sweep = run(LM, TEXT, out=tmp_path / "out", metric=metric, methods="deferred-log", bits="3", limit=6, threads=1)
+    sweep = run(LM, TEXT, out=tmp_path / "out", metric=metric, methods="deferred-log", bits="3", samples=6, threads=1)
     data = cut(TEXT, tmp_path / "data.npz", 6)
     result = check(LM, convert(LM, bits=3).model, data, metrics=[metric], threads=1).metrics[0]
     (outcome,) = sweep.outcomes
@@ -134,7 +134,7 @@ def test_nan_where_the_float_model_has_numbers() -> None:
 
 
 def test_the_outputs_of_the_float_model_go_with_the_sweep(tmp_path: Path) -> None:
-    run(VIT, IMAGES, out=tmp_path / "out", metric="kl", methods="deferred-log", bits="4", limit=8, threads=1)
+    run(VIT, IMAGES, out=tmp_path / "out", metric="kl", methods="deferred-log", bits="4", samples=8, threads=1)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {STUDY, OUTCOMES}
 
 
@@ -257,7 +257,7 @@ def test_a_sweep_goes_on_under_the_same_conditions_only(tmp_path: Path) -> None:
 
 def test_a_sweep_goes_on_where_the_float_model_gives_the_same_only(tmp_path: Path) -> None:
     """Another value of the same model on the same data: the machine computes otherwise."""
-    given: dict[str, Any] = {"out": tmp_path / "out", "metric": "top1-accuracy", "methods": "exact", "limit": 4}
+    given: dict[str, Any] = {"out": tmp_path / "out", "metric": "top1-accuracy", "methods": "exact", "samples": 4}
     run(VIT, IMAGES, **given)
     (tmp_path / "out" / OUTCOMES).write_bytes(b"")
     study = json.loads((tmp_path / "out" / STUDY).read_text())
@@ -287,7 +287,7 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
 
     kept = tmp_path / "model.onnx"
     shutil.copy(VIT, kept)
-    given = {"out": tmp_path / "out", "metric": "top1-accuracy", "methods": "exact", "limit": 4, "threads": 1}
+    given = {"out": tmp_path / "out", "metric": "top1-accuracy", "methods": "exact", "samples": 4, "threads": 1}
     run(kept, IMAGES, **given)  # pyright: ignore
     os.remove(kept)
     save(convert(VIT, bits=2).model, kept)
@@ -335,7 +335,7 @@ def test_bad_usage_is_one_line(tmp_path: Path, more: list[str], message: str) ->
 
 
 def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:
-    given = {"metric": "kl", "methods": "deferred-log,uniform", "bits": "3,4", "limit": 24, "threads": 1}
+    given = {"metric": "kl", "methods": "deferred-log,uniform", "bits": "3,4", "samples": 24, "threads": 1}
     one = run(VIT, IMAGES, out=tmp_path / "one", **given)  # pyright: ignore
     two = run(VIT, IMAGES, out=tmp_path / "two", workers=2, **given)  # pyright: ignore
     assert plain(two.outcomes) == plain(one.outcomes)

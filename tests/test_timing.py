@@ -151,7 +151,7 @@ def test_a_sweep_times_what_convert_writes(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(softq.sweeps.evaluate.timer, "compare_times", look)
     sweep = run(VIT, IMAGES, out=tmp_path / "out", metric="top1-accuracy", methods="deferred-log,exact", bits="2,3",
-                limit=16, threads=1, batch=16, time=True)  # fmt: skip
+                samples=16, threads=1, batch=16, time=True)  # fmt: skip
     with np.load(IMAGES) as arrays:
         images = arrays["images"][:16]
     mine = OnnxRunner.open(VIT, threads=1)({"images": images})["logits"].astype(np.float32)
@@ -170,11 +170,11 @@ def test_a_sweep_times_what_convert_writes(tmp_path: Path, monkeypatch: pytest.M
     assert f"{record['size_bytes']:,}" in sweep_to_text(sweep)
     with pytest.raises(UsageError, match="--time was True; now it is False"):
         run(VIT, IMAGES, out=tmp_path / "out", metric="top1-accuracy", methods="deferred-log,exact", bits="2,3",
-            limit=16, threads=1, batch=16)  # fmt: skip
+            samples=16, threads=1, batch=16)  # fmt: skip
 
 
 def test_records_of_before_are_read(tmp_path: Path) -> None:
-    run(VIT, IMAGES, out=tmp_path, metric="top1-accuracy", methods="exact", limit=4, threads=1)
+    run(VIT, IMAGES, out=tmp_path, metric="top1-accuracy", methods="exact", samples=4, threads=1)
     for name, fields in ((OUTCOMES, ("time_ratio", "size_bytes", "built")), ("study.json", ("size_bytes",))):
         plain = json.loads((tmp_path / name).read_text("utf-8"))
         for field in fields:
@@ -200,7 +200,7 @@ def test_a_sweep_times_what_a_target_makes_of_settings(tmp_path: Path, monkeypat
     )
     device, out = tmp_path / "device.py", tmp_path / "out"
     device.write_text(DEVICE, "utf-8")
-    command: dict[str, Any] = {"metric": "kl", "methods": "deferred-log,exact", "bits": "2", "limit": 4, "threads": 1}
+    command: dict[str, Any] = {"metric": "kl", "methods": "deferred-log,exact", "bits": "2", "samples": 4, "threads": 1}
     sweep = run(VIT, IMAGES, out=out, time_on=[str(device)], **command)
     deferred, exact = sweep.outcomes
     assert deferred.time_ratio is not None
@@ -247,7 +247,7 @@ def test_models_without_files_are_built_for_no_target(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(softq.sweeps.frameworks.onnx, "Written", unfiled)
     with pytest.raises(UsageError, match="--time-on: targets build ONNX models, and what runs here is none"):
-        run(VIT, IMAGES, out=tmp_path, metric="kl", methods="exact", limit=4, threads=1, time_on=["cpu"])
+        run(VIT, IMAGES, out=tmp_path, metric="kl", methods="exact", samples=4, threads=1, time_on=["cpu"])
     assert not any(tmp_path.glob("*.json*"))
 
 
@@ -274,7 +274,7 @@ def test_operators_and_artifacts_are_timed(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(softq.sweeps.evaluate.timer, "compare_times", look)
     monkeypatch.setattr(softq.sweeps.built, "build", look_at_files)
     monkeypatch.setattr(softq.onnxruntime, "register", look_at_operators)
-    sweep = run(VIT, IMAGES, out=tmp_path / "out", metric="kl", methods="deferred-log", bits="4", limit=16, threads=1,
+    sweep = run(VIT, IMAGES, out=tmp_path / "out", metric="kl", methods="deferred-log", bits="4", samples=16, threads=1,
                 batch=16, time_on=["onnxruntime", "cpu"])  # fmt: skip
     (outcome,) = sweep.outcomes
     model, libraries = outcome.size_bytes, files["onnxruntime"]
@@ -309,7 +309,7 @@ def test_what_comes_with_softq_is_timed_instead_of_built(tmp_path: Path, monkeyp
     monkeypatch.setattr(softq.onnxruntime, "register", look)
     monkeypatch.setattr(softq.sweeps.built, "build", lambda *_, **__: pytest.fail("it is there"))
     monkeypatch.setattr(softq.building.importlib.util, "find_spec", lambda name: None)
-    given: dict[str, Any] = {"metric": "kl", "bits": "4", "limit": 4, "threads": 1, "time_on": ["onnxruntime"]}
+    given: dict[str, Any] = {"metric": "kl", "bits": "4", "samples": 4, "threads": 1, "time_on": ["onnxruntime"]}
     (outcome,) = run(VIT, IMAGES, out=tmp_path / "a", methods="deferred-log", **given).outcomes
     assert outcome.built["onnxruntime"].time_ratio is not None
     assert registered == [own]

@@ -349,7 +349,7 @@ def vision_transformer() -> Any:
 @pytest.mark.slow
 def test_accuracies_of_the_transformer_are_those_of_its_onnx_model(tmp_path: Path) -> None:
     methods = "deferred-log,uniform,log2,i-exp,exact"
-    given: dict[str, Any] = {"metric": "top1-accuracy", "methods": methods, "bits": "2-5", "limit": 300, "threads": 1}
+    given: dict[str, Any] = {"metric": "top1-accuracy", "methods": methods, "bits": "2-5", "samples": 300, "threads": 1}
     ours = run(vision_transformer(), IMAGES, out=tmp_path / "torch", framework="torch", **given)
     theirs = run(VIT, IMAGES, out=tmp_path / "onnx", **given)
     assert ours.study.reference.value == theirs.study.reference.value

@@ -19,7 +19,7 @@ with tempfile.TemporaryDirectory() as folder:
     logger = MlflowLogger(Path(folder, "swept"))
     with mlflow.start_run(run_name="sweep") as parent:
         swept = softq.sweep(VIT / "mnist_vit.onnx", VIT / "data.npz", out=Path(folder, "swept"), metric="top1-accuracy",
-                            methods="deferred-log,exact", bits="2-3", limit=64, progress=logger)  # fmt: skip
+                            methods="deferred-log,exact", bits="2-3", samples=64, progress=logger)  # fmt: skip
         logger.log()
     client = mlflow.MlflowClient()
     query = f"tags.mlflow.parentRunId = '{parent.info.run_id}'"

@@ -49,7 +49,9 @@ _COMMON = (
     click.option("--set", "options", multiple=True, metavar="METHOD.KEY=VALUE", help="An option of a method."),
     click.option("--calibration", metavar="DATA", help="Data for options that are fitted."),
     options.sampling,
-    renamed("--limit", "--samples", "limit", type=click.IntRange(min=1), metavar="N", help="The first N samples only."),
+    renamed(
+        "--limit", "--samples", "samples", type=click.IntRange(min=1), metavar="N", help="The first N samples only."
+    ),
     click.option(
         "--sites",
         multiple=True,
@@ -105,7 +107,7 @@ def write_page(out: str, budget: str | None) -> str:
     from softq.sweeps.report import report
 
     try:
-        return f"wrote {report(out, budget=budget).files[0]}"
+        return f"wrote {report(out, max_drop=budget).files[0]}"
     except SoftqError as error:
         print_notes([f"no report was written: {error}"])
         return ""

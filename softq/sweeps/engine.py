@@ -267,7 +267,7 @@ def identity(
             **conditions,
             "framework": task.framework,
             **opened.conditions,
-            "limit": task.limit,
+            "limit": task.samples,  # As earlier sweeps have it.
             "sites": list(chosen.sites),
             "all": chosen.all_sites,
             "mask": list(chosen.masks),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict, Unpack
@@ -41,7 +42,8 @@ class TaskOptions(TypedDict, total=False):
     Attributes:
         calibration: Data for options that are fitted.
         sampling: How many rows of them are fitted on, and how they are drawn.
-        limit: How many samples, from the first; all if None.
+        samples: How many, from the first; all if None.
+        limit: What `samples` was called; it goes with a later release.
         sites, all_sites, masks, allow_float32, allow_substitute, max_length: As in `softq.convert`.
         labels, output: As in `softq.check`.
         batch: Samples per run, of the evaluation and of the calibration.
@@ -63,6 +65,7 @@ class TaskOptions(TypedDict, total=False):
 
     calibration: DataSource | None
     sampling: Sampling | None
+    samples: int | None
     limit: int | None
     sites: Sequence[str]
     all_sites: bool
@@ -95,7 +98,7 @@ class Task:
         metric: Name of the metric.
         selection: Which sites take a method.
         calibration: Data for options that are fitted, or None.
-        limit: How many samples, from the first; None for all.
+        samples: How many, from the first; None for all.
         labels: As in `softq.compare.check`.
         output: As in `softq.compare.check`.
         threads: Threads of the runtime; all cores if None.
@@ -116,7 +119,7 @@ class Task:
     metric: str
     selection: Selection
     calibration: DataSource | None = None
-    limit: int | None = None
+    samples: int | None = None
     labels: str | None = None
     output: str | None = None
     threads: int | None = None
@@ -152,16 +155,16 @@ class Task:
         return FRAMEWORKS.get(self.framework).open(self.model, data, self.selection.batch, self.threads)
 
     def subject(self, runner: Runner, part: tuple[int, int | None] | None = None) -> Subject:
-        """Return what is measured with, on some of the samples: those up to the limit if not said.
+        """Return what is measured with, on some of the samples: the first, as many as are asked for, if not said.
 
         Raises:
-            UsageError: the limit is below 1, or an option makes no sense.
+            UsageError: fewer than one sample are asked for, or an option makes no sense.
         """
-        if self.limit is not None and self.limit < 1:
-            raise UsageError(f"limit is {self.limit}; it must be at least 1")
+        if self.samples is not None and self.samples < 1:
+            raise UsageError(f"samples is {self.samples}; it must be at least 1")
         return open_subject(
             runner, self.data, self.metric, labels=self.labels, output=self.output, batch=self.selection.batch,
-            part=part or (0, self.limit),
+            part=part or (0, self.samples),
         )  # fmt: skip
 
 
@@ -176,10 +179,15 @@ def make_task(model: ModelSource, data: DataSource, metric: str, **options: Unpa
 
     Raises:
         UsageError: the target of `cost` is unknown, or says none before a build; or one of `time_on` is unknown, does
-            not run here, or cannot be built.
+            not run here, or cannot be built; or `limit` is given beside `samples`, whose former name it is.
     """
     # None is how a caller says that he has none.
     given: dict[str, Any] = {name: value for name, value in options.items() if (name, value) != ("sampling", None)}
+    if "limit" in given:
+        if "samples" in given:
+            raise UsageError("samples and limit are the same; limit is the name it had")
+        warnings.warn("limit is samples now: how many samples, from the first", DeprecationWarning, stacklevel=3)
+        given["samples"] = given.pop("limit")
     chosen: dict[str, Any] = {field.name: given.pop(field.name) for field in fields(Selection) if field.name in given}
     for name in {"sites", "masks"} & set(chosen):
         check_names(name, chosen[name])

@@ -31,7 +31,7 @@ def report(
     from softq.sweeps.report import report as write_report
     from softq.sweeps.report.texts import to_json
 
-    written = write_report(*folders, out=out, budget=budget, plan=plan, front=front)
+    written = write_report(*folders, out=out, max_drop=budget, plan=plan, front=front)
     if as_json:
         print_plain(to_json(written.content))
         return

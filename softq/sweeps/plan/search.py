@@ -311,12 +311,12 @@ def _split(
 ) -> tuple[tuple[tuple[int, int | None], tuple[int, int | None]], str]:
     """Return which samples are searched and which verified."""
     if verify is not None:
-        return ((0, task.limit), (0, None)), "searched on --data, verified on --verify"
+        return ((0, task.samples), (0, None)), "searched on --data, verified on --verify"
     data = open_data(task.data, runner.inputs)
     count = data.samples
     if count is None:
         count = sum(part.samples for part in data.batches(task.selection.batch))
-    count = count if task.limit is None else min(count, task.limit)
+    count = count if task.samples is None else min(count, task.samples)
     step = data.fixed_batch or 1
     half = count // 2 // step * step
     if half < 1:

@@ -9,10 +9,11 @@ The same folder gives the same bytes.
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from softq.errors import InputError
+from softq.errors import InputError, UsageError
 from softq.files import write_text
 from softq.sweeps.records import REPORTS, read
 from softq.sweeps.report.content import BITS, Content, content_schema
@@ -41,9 +42,10 @@ class Written:
 def report(
     *folders: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,
-    budget: str | float | None = None,
+    max_drop: str | float | None = None,
     plan: str | os.PathLike[str] | None = None,
     front: str = BITS,
+    budget: str | float | None = None,
 ) -> Written:
     """Write the report of a study, or of several side by side.
 
@@ -55,20 +57,28 @@ def report(
     Args:
         folders: What `sweep` and `sensitivity` left.
         out: Where the files go; the first folder if not given.
-        budget: The loss allowed, in the metric's unit, or a share of the float value as `X%`.
+        max_drop: The budget: the loss allowed, in the metric's unit, or a share of the float value as `X%`.
         plan: A plan's file as `softq plan` left it, with its record beside it.
         front: What is saved: `bits`, or the name of a column, of which `softq.sweeps.report.columns` has the list.
+        budget: What `max_drop` was called; it goes with a later release.
 
     Raises:
         InputError: the plan cannot be used, or a folder holds no sweep, or `out` is no folder that can be written.
         UsageError: the budget is no number of at least 0, or no setting has a number of `front`, or the extra `report`
             is not installed, or the studies have different metrics and the budget is not `X%`, or the plan is of
-            another model or metric.
+            another model or metric, or `budget` is given beside `max_drop`, whose former name it is.
     """
+    if budget is not None:
+        if max_drop is not None:
+            raise UsageError("max_drop and budget are the same; budget is the name it had")
+        warnings.warn("budget is max_drop now: the loss allowed", DeprecationWarning, stacklevel=2)
+        max_drop = budget
     studies = merge([(os.fspath(folder), *read(folder)) for folder in folders])
-    check_budget(studies, budget)
+    check_budget(studies, max_drop)
     labels = label_studies(studies)
-    found = [gather(one.study, one.outcomes, budget, front, label) for one, label in zip(studies, labels, strict=True)]
+    found = [
+        gather(one.study, one.outcomes, max_drop, front, label) for one, label in zip(studies, labels, strict=True)
+    ]
     content = compare(found)
     if plan is not None:
         content = replace(content, plan=plan_result([one.study for one in studies], plan))
