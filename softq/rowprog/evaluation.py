@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -15,6 +15,7 @@ from softq.rowprog.program import (
     Node,
     Number,
     Param,
+    ScanBody,
     body_of,
     demands_of,
     number_of,
@@ -37,6 +38,7 @@ class Environment:
     def __init__(self, shape: tuple[int, ...], values: Mapping[Node, Array] | None = None) -> None:
         self.shape = shape
         self.values: dict[Node, Array] = dict(values or {})
+        self.scans: dict[tuple[ScanBody, tuple[Node, ...]], list[Array]] = {}
 
     def __getitem__(self, node: Node) -> Array:
         return self.values[node]
@@ -143,26 +145,38 @@ def _group_max(env: Environment, node: Node) -> Array:
 
 
 def _scan(env: Environment, node: Node) -> Array:
-    body = body_of(node)
+    # The results of a scan come together, whichever is asked for.
+    key = (body_of(node), node.args)
+    if key not in env.scans:
+        env.scans[key] = _scanned(env, *key)
+    return env.scans[key][result_of(node)]
+
+
+def _scanned(env: Environment, body: ScanBody, args: Sequence[Node]) -> list[Array]:
     scalar = (*env.shape[:-1], 1)
-    states = [np.broadcast_to(env[a], scalar) for a in node.args[: len(body.states)]]
-    rows = [
-        np.broadcast_to(env[a], env.shape) for a in node.args[len(body.states) : len(body.states) + len(body.elements)]
-    ]
+    count = len(body.states)
+    states = [np.broadcast_to(env[a], scalar) for a in args[:count]]
+    rows = [np.broadcast_to(env[a], env.shape) for a in args[count : count + len(body.elements)]]
     outputs = [np.zeros(env.shape, dtype=env.dtype(n)) for n in body.outputs]
+    step = Environment(env.shape, env.values)
+    # Each step computes the same nodes in the same order.
+    known = {*env.values, *body.states, *body.elements}
+    after = list(walk(body.next, known))
+    beside = list(walk(body.outputs, known.union(after)))
     for j in range(env.shape[-1]):
-        step = Environment(env.shape, env.values)
-        for holder, value in zip(
-            (*body.states, *body.elements), (*states, *(r[..., j : j + 1] for r in rows)), strict=True
-        ):
-            step[holder] = value
-        states = [np.broadcast_to(step.compute(n), scalar) for n in body.next]
+        step.values.update(zip(body.states, states, strict=True))
+        step.values.update(zip(body.elements, (row[..., j : j + 1] for row in rows), strict=True))
+        for node in after:
+            step[node] = step.evaluate(node)
+        states = [np.broadcast_to(step[n], scalar) for n in body.next]
         for state, (low, high) in zip(states, body.invariants, strict=True):
             if not within(state, low, high):
                 raise InputError(f"scan: a state leaves its declared interval [{low}, {high}] at element {j}")
+        for node in beside:
+            step[node] = step.evaluate(node)
         for out, n in zip(outputs, body.outputs, strict=True):
-            out[..., j : j + 1] = step.compute(n)
-    return [*states, *outputs][result_of(node)]
+            out[..., j : j + 1] = step[n]
+    return [*states, *outputs]
 
 
 def _assume(env: Environment, node: Node) -> Array:
