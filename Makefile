@@ -50,7 +50,10 @@ demo: $(VENV)/.base
 	$(MAKE) --no-print-directory $(VENV)/.tvm
 	$(BIN)/python examples/demo.py build/demo --part build
 
-test: lint types pytest wheel
+# Types and the wheel take one core each, tests take two.
+test: lint
+	$(MAKE) --no-print-directory -j2 types wheel
+	$(MAKE) --no-print-directory pytest
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check softq tests models examples benchmarks docs

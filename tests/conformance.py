@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ SPECIAL = np.array([[INF, 0, INF], [-INF] * 3, [MOST, -MOST, 0], [-INF, 5, INF],
                     [4, -99.75, -1e4]], np.float32)  # fmt: skip
 Ints = NDArray[np.int64]
 Derive = Callable[[Sequence[int]], tuple[Sequence[int], int]]
+DeriveRow = Callable[[tuple[int, ...]], tuple[Sequence[int], int]]
 
 
 def program_of(name: str, settings: Mapping[str, object], kind: DType = DType.F32, *, masked: bool = False) -> Program:
@@ -82,6 +84,7 @@ def assert_conforms(
         native: Whether to build and run a kernel too.
         max_length: The length up to which the program is to be proved.
     """
+    derived = cache(derive)  # All types of scores have the same rows.
     for kind in kinds:
         for masked in (False, True)[kind is DType.U8 :]:
             program = program_of(name, settings, kind, masked=masked)
@@ -98,7 +101,7 @@ def assert_conforms(
                     rows = np.minimum(rows, int(FARTHEST / unit) - 1)
                 scores = scores_of(rows, kind, unit)
                 out = run(program, scores, valid=keep)
-                _compare(out, rows, np.ones(rows.shape, np.bool_) if keep is None else keep, derive)
+                _compare(out, rows, np.ones(rows.shape, np.bool_) if keep is None else keep, derived)
                 if block in (0, 10) and masked and kind is not DType.U8:
                     names = list(program.outputs)
                     backends = everywhere(program, scores, names, valid=keep, max_length=max_length)
@@ -110,13 +113,13 @@ def assert_conforms(
                     native_host(scores, keep)
 
 
-def _compare(out: Mapping[str, NDArray[np.generic]], rows: Ints, keep: NDArray[np.bool_], derive: Derive) -> None:
+def _compare(out: Mapping[str, NDArray[np.generic]], rows: Ints, keep: NDArray[np.bool_], derive: DeriveRow) -> None:
     weights, normalizers = np.zeros(rows.shape, np.int64), np.zeros(len(rows), np.int64)
     # Under a mask, every third row: the others differ in nothing but what the mask takes away.
     some = slice(None, None, 1 if keep.all() else 3)
     for at, (row, kept) in list(enumerate(zip(rows, keep, strict=True)))[some]:
         if kept.any():
-            weights[at, kept], normalizers[at] = derive([int(d) for d in row[kept] - row[kept].min()])
+            weights[at, kept], normalizers[at] = derive(tuple((row[kept] - row[kept].min()).tolist()))
     found, wanted = out["normalizer"][:, 0], normalizers
     np.testing.assert_array_equal(out["weights"].astype(np.int64)[some], weights[some])
     np.testing.assert_array_equal(found[some], (wanted.astype(np.float32) if found.dtype.kind == "f" else wanted)[some])
