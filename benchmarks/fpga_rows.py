@@ -54,8 +54,8 @@ def document(cores: Sequence[Core]) -> str:
     )
     note = (
         f"From `{COMMAND}`{few}. Of one lane it has a core for int8, and one with a mask for uint8, for weights and "
-        "for each published output; of 4 lanes one with a mask, too. Scores are offered and results taken in so many "
-        f"percent of the clocks: {stalls}."
+        "for each published output; of 4 lanes one with a mask, too; four have serial products. Scores are offered and "
+        f"results taken in so many percent of the clocks: {stalls}."
     )
     return "\n".join([*lines, _line("all", cores), "", note])
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from softq.codegen.verilog.core import Core
+from softq.codegen.verilog.passes import LOAD
 
 _BITS = 8
 """Of the counters beside a core: more than is ever in it."""
@@ -152,12 +153,16 @@ class _Pass:
             self._write, self._read, self._left = f"{self.name}_write", f"{self._next}_read", f"{self._next}_valid_1"
             self._words = 1 << plan.address_bits
         self._first = min(number, 1)
-        self._stages = range(self._first, (self._clocks.results if self._is_last else self._clocks.joined) + 1)
+        last = self._clocks.results if self._is_last else self._clocks.joined
+        self._stages = range(self._first, last + 1)
+        # What a memory gives is kept one clock later than in a pipeline; the first step follows.
+        self._steps_to_last = last - (LOAD + 1 if number else 0)
+        self._done = f"{self.name}_e_done"
 
     def declared(self) -> Iterator[str]:
         """Yield a count of what is in the memory, and where the rows in it end, from the word that is read next."""
         leave = "results_leave" if self._is_last else f"{self._next}_enter"
-        more = f"{self._kept} + {self._valid(self._stages[-1])} - {leave}"
+        more = f"{self._kept} + {self._done if self._clocks.steps else self._valid(self._stages[-1])} - {leave}"
         yield f"reg [{_BITS - 1}:0] {self._kept} = 0;"
         yield f"always @(posedge aclk) {self._kept} <= aresetn ? {more} : 0;"
         bits, before = self._plan.address_bits, "0"
@@ -167,13 +172,17 @@ class _Pass:
 
     def beats(self, behind: str) -> str:
         """Return how many beats are in this pass and behind it."""
-        return " + ".join([behind, self._kept, *map(self._valid, self._stages)])
+        on_way = [self._uses] if self._clocks.steps else map(self._valid, self._stages)
+        return " + ".join([behind, self._kept, *on_way])
 
     def places(self, behind: str) -> Iterator[_Place]:
         """Yield where beats can be; behind this pass are so many."""
         for word in range(self._words):
             at = f"((8'd{word} - {self._read}) & 8'd{self._words - 1})"
             yield _Place(f"({at} < {self._kept})", f"{behind} + {at}", self._marks_in_memory(word, at))
+        if self._clocks.steps:
+            yield _Place(self._uses, f"{behind} + {self._kept}", self._marks(self._first))
+            return
         for stage in self._stages:
             before = [behind, self._kept, *(self._valid(later) for later in self._stages if later > stage)]
             yield _Place(self._valid(stage), " + ".join(before), self._marks(stage))
@@ -181,6 +190,9 @@ class _Pass:
     def invariants(self) -> Iterator[str]:
         """Yield what counters, positions and flags have to do with each other."""
         on_way = [self._valid(stage) for stage in self._stages[1:]]
+        if self._clocks.steps:
+            on_way = [f"({self._uses} & ~{self._valid(self._first)})"]
+            yield from self._steps()
         mask = 2 * self._words - 1 if self._is_last else self._words - 1
         yield f"{self._kept} < {self._words}"
         yield f"(({self._kept} ^ ({self._write} - {self._read})) & {mask}) == 0"
@@ -196,6 +208,20 @@ class _Pass:
                 before = name
             yield f"~{self._pending} | {self._kept} > {before}"
 
+    @property
+    def _uses(self) -> str:
+        return f"{self.name}_e_uses"
+
+    def _steps(self) -> Iterator[str]:
+        """Yield where an element is that is computed step by step: in one place, until its last step."""
+        name = self.name
+        before = [self._valid(stage) for stage in range(self._first, LOAD + 1 if self.number else 0)]
+        places = [*before, f"{name}_e_busy"]
+        yield f"5'd0 + {self._uses} == {' + '.join(places)}"
+        yield f"~{self._done} | ({name}_e_busy & {name}_e_step == {self._steps_to_last})"
+        if before:
+            yield f"~{before[-1]} | {name}_e_step == 0"
+
     def open_row(self) -> Iterator[str]:
         """Yield how many beats of the row that has not ended are where."""
         yield "(f_row != 0) == !p0_begins"
@@ -210,15 +236,18 @@ class _Pass:
     def _rows(self) -> Iterator[str]:
         """Yield where the rows are that have begun and that nobody has taken."""
         name, stages = self.name, range(self._first, self._clocks.joined + 1)
-        lasts = [f"({self._valid(stage)} & {self._last(stage)})" for stage in stages]
+        there = [(self._valid(stage), self._last(stage)) for stage in stages]
+        if self._clocks.steps:
+            there = [(self._uses, self._last(self._first))]
+        lasts = [f"({valid} & {last})" for valid, last in there]
         counted = f"{name}_rows + {name}_first_1" if self.number else f"{name}_rows"
         busy = [f"{name}_busy"] if self._is_serial else []
         where = [self._open, *lasts, f"{name}_done", f"{name}_waits", *busy, f"{name}_hold_full"]
         yield f"5'd0 + {counted} == {' + '.join(where)}"
         yield f"5'd0 + {counted} <= 2"
         yield f"~{name}_waits | {' | '.join([*busy, f'{name}_hold_full'])}"
-        for at, stage in enumerate(stages):
-            yield f"~{self._valid(stage)} | {' | '.join([self._last(stage), self._open, *lasts[:at]])}"
+        for at, (valid, last) in enumerate(there):
+            yield f"~{valid} | {' | '.join([last, self._open, *lasts[:at]])}"
 
     @property
     def _is_serial(self) -> bool:

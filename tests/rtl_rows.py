@@ -26,6 +26,15 @@ REFUSED = {"qlinear": "is a float"}
 WITH_LANES = ("deferred-log", "e2softmax", "index-softmax", "ita")
 """Methods that are simulated with more than one lane."""
 
+_SERIAL = (
+    ("tflite-int8", "i8", False, "int8"),
+    ("tflite-int8", "u8", True, "int16"),
+    ("softermax", "u8", True, "uint8"),
+    ("index-softmax", "i8", False, "uint8"),
+)
+"""Methods, scores, masks and outputs that are simulated with serial products: beside them numbers of a row with and
+without products, and a division of each element."""
+
 _LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 16, 33, 61, 128, 197, 512, 1024)
 _SPREADS = (1, 8, 32, 128)
 
@@ -45,6 +54,7 @@ class Configuration:
         masked: Whether there is a mask.
         lanes: Elements of a beat.
         output: What it gives, of a method that has a choice; by default weights and their sum.
+        products: How products of elements are computed.
     """
 
     method: str
@@ -52,16 +62,26 @@ class Configuration:
     masked: bool = False
     lanes: int = 1
     output: str = ""
+    products: str = "parallel"
 
     def __str__(self) -> str:
         """Return it as part of a test's name."""
         parts = [self.method, self.output, self.scores, "masked" if self.masked else "", str(self.lanes)]
+        parts += ["serial"] if self.products == "serial" else []
         return "-".join(filter(None, parts))
 
     def make(self) -> MadeCore:
         """Return the core, for rows of up to 1,024 elements."""
         settings = {**settings_of(self.method), **({"output": self.output} if self.output else {})}
-        return rtl(self.method, settings, scores=self.scores, masked=self.masked, lanes=self.lanes, rows=0)
+        return rtl(
+            self.method,
+            settings,
+            scores=self.scores,
+            masked=self.masked,
+            lanes=self.lanes,
+            products=self.products,
+            rows=0,
+        )
 
 
 def configurations() -> list[Configuration]:
@@ -72,6 +92,7 @@ def configurations() -> list[Configuration]:
     found = [Configuration(method, *kind, output=output) for method, output in given for kind in kinds]
     found += [Configuration(method, lanes=lanes) for method in WITH_LANES for lanes in (2, 4, 8)]
     found += [Configuration(method, masked=True, lanes=4) for method in WITH_LANES]
+    found += [Configuration(m, scores, masked, output=o, products="serial") for m, scores, masked, o in _SERIAL]
     return found + [Configuration(m, lanes=4, output=o) for m, o in given if o and m in WITH_LANES]
 
 

@@ -21,30 +21,34 @@ STEPS = 25
 """Of the proof that a core moves: any run so long does."""
 
 
-def _made(method: str, lanes: int = 1, **settings: object) -> str:
-    made = rtl(method, {**settings_of(method), **settings}, length=LONGEST, lanes=lanes, rows=0, name="core")
+def _made(method: str, lanes: int = 1, *, products: str = "parallel", **settings: object) -> str:
+    given = {**settings_of(method), **settings}
+    made = rtl(method, given, length=LONGEST, lanes=lanes, products=products, rows=0, name="core")
     return with_properties(made.core, patience=2 * STEPS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "lanes", "settings"),
+    ("method", "lanes", "settings", "products"),
     [
-        ("deferred-log", 1, {}),
-        ("deferred-log", 2, {}),
-        ("index-softmax", 1, {}),
-        ("ita", 1, {"output": "uint8"}),
-        ("relu", 1, {}),
+        ("deferred-log", 1, {}, "parallel"),
+        ("deferred-log", 2, {}, "parallel"),
+        ("index-softmax", 1, {}, "parallel"),
+        ("ita", 1, {"output": "uint8"}, "parallel"),
+        ("relu", 1, {}, "parallel"),
+        ("hls4ml", 1, {"output": "fixed"}, "serial"),
     ],
 )
 def test_streams_lose_and_double_nothing(
-    tmp_path: Path, method: str, lanes: int, settings: Mapping[str, object]
+    tmp_path: Path, method: str, lanes: int, settings: Mapping[str, object], products: str
 ) -> None:
     """Beats keep their order, the ends of their rows, and their lanes; memories never overflow; offers stay.
 
     By induction, for any number of clocks, whatever is offered, taken and reset when.
     """
-    assert prove_by_induction(tmp_path, _made(method, lanes, **settings), steps=2, apart=["live"]) == ""
+    assert (
+        prove_by_induction(tmp_path, _made(method, lanes, products=products, **settings), steps=2, apart=["live"]) == ""
+    )
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,22 +25,23 @@ write_verilog -noattr gates.v
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "settings", "registers"),
+    ("method", "settings", "built"),
     [
-        ("deferred-log", {}, False),
-        ("deferred-log", {}, True),
-        ("ita", {"output": "uint8"}, False),
-        ("index-softmax", {"output": "uint8"}, False),
+        ("deferred-log", {}, {}),
+        ("deferred-log", {}, {"registers": True}),
+        ("ita", {"output": "uint8"}, {}),
+        ("index-softmax", {"output": "uint8"}, {}),
+        ("hls4ml", {"output": "fixed"}, {"products": "serial"}),
     ],
 )
 def test_gates_give_what_the_interpreter_gives(
-    tmp_path: Path, method: str, settings: dict[str, object], registers: bool
+    tmp_path: Path, method: str, settings: dict[str, object], built: dict[str, Any]
 ) -> None:
-    """One with numbers that leave beside the results, with and without a register port, one with three passes, and one
-    with products."""
+    """One with numbers that leave beside the results, with and without a register port, one with three passes, and two
+    with products, all at once and bit by bit."""
     if shutil.which("iverilog") is None:
         pytest.skip("iverilog is not installed")
-    made = rtl(method, {**settings_of(method), **settings}, length=61, rows=2, name="core", registers=registers)
+    made = rtl(method, {**settings_of(method), **settings}, length=61, rows=2, name="core", **built)
     write_rtl(made, tmp_path)
     done = yosys(tmp_path, _SYNTHESIS)
     assert done.returncode == 0, done.stdout + done.stderr

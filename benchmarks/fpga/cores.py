@@ -96,7 +96,11 @@ _FIRST = Work("deferred-log", "deferred-log", _DEFERRED, _CODES)
 _ITA = Work("ita", "ita", _UINT8, _WEIGHTS)
 _INDEX = Work("index-softmax", "index-softmax", _UINT8, _WEIGHTS)
 _E2 = Work("e2softmax", "e2softmax")
-
+_WITH_PRODUCTS = (
+    Work("shiftmax", "shiftmax", {"output": "int8"}, _WEIGHTS),
+    Work("hls4ml", "hls4ml", {"output": "fixed"}, _WEIGHTS),
+    Work("tflite-int8", "tflite-int8", {"output": "int8"}, _WEIGHTS),
+)
 
 WORKS: Sequence[Work] = (
     _FIRST,
@@ -104,9 +108,8 @@ WORKS: Sequence[Work] = (
     _E2,
     _ITA,
     _INDEX,
-    Work("shiftmax", "shiftmax", {"output": "int8"}, _WEIGHTS),
-    Work("hls4ml", "hls4ml", {"output": "fixed"}, _WEIGHTS),
-    Work("tflite-int8", "tflite-int8", {"output": "int8"}, _WEIGHTS),
+    *_WITH_PRODUCTS,
+    *(replace(work, name=f"{work.name}, serial products", more={"products": "serial"}) for work in _WITH_PRODUCTS),
     Work("deferred-log-octaves", "deferred-log-octaves", _DEFERRED, _CODES),
     Work("edge-moe", "edge-moe"),
     Work("edge-moe, maximum first", "edge-moe", {"maximum": "first"}),

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.fpga.cores import LANES, OPTIONS, OTHERS, VALUES, WORKS, ValueWork, Work
+from benchmarks.fpga.results import Row as MeasuredRow
 from benchmarks.fpga.results import digest_of
 from benchmarks.fpga.results import load as load_measured
 from benchmarks.fpga.synthesis import place, synthesize
@@ -213,15 +214,26 @@ def left_out(cores: Sequence[Compared]) -> list[float]:
     return found
 
 
+def _resources(row: MeasuredRow) -> Mapping[str, int]:
+    cells = row.cells["ecp5"]
+    return asdict(Resources(cells["lut"], row.total, row.ff, cells["bram"], cells["dsp"]))
+
+
 def document_prices() -> str:
-    """Return the table of docs/fpga.md of what registers and V cost: measured, beside the core without them."""
-    beside = load_measured()["deferred-log"]
-    cells = beside.cells["ecp5"]
-    found = {beside.name: asdict(Resources(cells["lut"], beside.total, beside.ff, cells["bram"], cells["dsp"]))}
+    """Return the table of docs/fpga.md of what registers, V and serial products cost: measured, beside the cores
+    without them."""
+    known = load_measured()
+    serial = [name for name in known if name.endswith("serial products")]
+    pairs = [each for name in serial for each in (name.partition(",")[0], name)]
+    found = {"deferred-log": _resources(known["deferred-log"])}
     found |= {row.name: dict(row.found) for row in load() if row.name in _PRICES}
+    found |= {name: _resources(known[name]) for name in pairs}
     lines = [f"| core | {' | '.join(FIELDS.values())} |", "|---" * (1 + len(FIELDS)) + "|"]
     lines += [f"| {name} | {' | '.join(f'{row[field]:,}' for field in FIELDS)} |" for name, row in found.items()]
-    note = f"From `{COMMAND}`; the first is that of `python -m benchmarks.fpga`. Rows of up to 1,024 elements, D = 64."
+    note = (
+        f"From `{COMMAND}`; the first, and those of products, are those of `python -m benchmarks.fpga`. Rows of up to "
+        "1,024 elements, D = 64."
+    )
     return "\n".join([*lines, "", note])
 
 

@@ -106,4 +106,5 @@ def describe_settings(settings: Settings) -> dict[str, object]:
         "reset": settings.reset,
         "packed": settings.packed,
         "cut": settings.cut,
+        "products": settings.products,
     }

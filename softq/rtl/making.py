@@ -78,6 +78,7 @@ def rtl(
     heads: int = 1,
     packed: bool = False,
     cut: bool = False,
+    products: str = "parallel",
     name: str = "",
     rows: int = 10,
     seed: int = 0,
@@ -100,6 +101,8 @@ def rtl(
         heads: Heads with tables of their own behind this port; a row comes with the number of its head.
         packed: Whether results of at most 4 bits share bytes, in fields of 1, 2 or 4 bits.
         cut: Whether a row that is too long is cut and marked; without, the core waits for ever where one comes.
+        products: `parallel`, where each product of elements has multipliers, or `serial`, where all products of the
+            core share one unit, and an element takes as many clocks as its products.
         name: The module's name; by default the method's.
         rows: Random rows of each length in the testbench; the special ones come on top.
         seed: Seed of the random rows.
@@ -111,7 +114,7 @@ def rtl(
     """
     chosen = METHODS.get(method)
     kind = scores_type(scores, SCORES)
-    built = Settings(length, lanes, reset, heads, packed, cut)
+    built = Settings(length, lanes, reset, heads, packed, cut, products)
     each = [configured(chosen, given, fitted or {}) for given in _of_heads(settings or {}, per_head or {}, heads)]
     first, *others = (
         with_constants(chosen.program(options, scores=kind, masked=masked), params) for options, params, _ in each

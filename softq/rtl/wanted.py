@@ -30,6 +30,7 @@ class Wanted:
         reset: Whether there is a synchronous reset.
         packed: Whether results of at most 4 bits share bytes.
         cut: Whether rows that are too long are cut and marked.
+        products: How products of elements are computed: parallel or serial.
         registers: Whether tables are written through a port, with a set for each head that has numbers of its own.
     """
 
@@ -42,11 +43,12 @@ class Wanted:
     reset: bool = True
     packed: bool = False
     cut: bool = False
+    products: str = "parallel"
     registers: bool = False
 
     def settings(self, length: int, heads: int = 1) -> Settings:
         """Return the settings of a core whose longest row has so many elements."""
-        return Settings(length, self.lanes, self.reset, heads, self.packed, self.cut)
+        return Settings(length, self.lanes, self.reset, heads, self.packed, self.cut, self.products)
 
 
 def parse_wanted(texts: Mapping[str, str]) -> Wanted:
@@ -65,6 +67,7 @@ def parse_wanted(texts: Mapping[str, str]) -> Wanted:
         reset=_truth(texts, "reset"),
         packed=_truth(texts, "packed"),
         cut=_truth(texts, "cut"),
+        products=texts["products"],
         registers=_truth(texts, "registers"),
     )
     check_clock(found.clock)

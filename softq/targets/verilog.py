@@ -32,6 +32,7 @@ class Options(TargetOptions):
     reset: str = option("yes", "whether there is a synchronous reset: yes or no")
     packed: str = option("no", "whether results of at most 4 bits share bytes: yes or no")
     cut: str = option("no", "whether rows that are too long are cut and marked: yes or no")
+    products: str = option("parallel", "parallel, by multipliers, or serial, bit by bit by one unit that all share")
     registers: str = option("no", "whether tables are written through a port, with a set for each head: yes or no")
 
 

@@ -22,6 +22,13 @@ from softq.wording import counted
 @click.option("--no-reset", "reset", flag_value=False, default=True, help="Without a reset.")
 @click.option("--packed", is_flag=True, help="Results of at most 4 bits share bytes.")
 @click.option("--cut", is_flag=True, help="A row that is too long is cut and marked.")
+@click.option(
+    "--products",
+    default="parallel",
+    show_default=True,
+    metavar="HOW",
+    help="parallel: an element each clock, by multipliers; serial: bit by bit, by one unit that all share.",
+)
 @click.option("--registers", is_flag=True, help="Tables are written and read back through a port of AXI4-Lite.")
 @click.option("--heads", type=int, default=1, show_default=True, metavar="H", help="Heads with tables of their own.")
 @click.option(
@@ -65,11 +72,11 @@ def rtl(
             raise UsageError("--value-lanes, --fraction and --multipliers are for a core with V; --values is missing")
         made = make(method, chosen, fitted=numbers, per_head=heads, outputs=wanted, **given)
     else:
-        others = {name: given.pop(name) for name in ("lanes", "registers", "heads", "packed", "cut")}
-        if (*others.values(), heads) != (1, False, 1, False, False, {}):
+        others = {name: given.pop(name) for name in ("lanes", "registers", "heads", "packed", "cut", "products")}
+        if (*others.values(), heads) != (1, False, 1, False, False, "parallel", {}):
             raise UsageError(
                 "a core with V takes one score in a beat, and its tables are constants of all heads; nothing is packed "
-                "or cut"
+                "or cut, and no product of elements is serial"
             )
         values = ValueSettings(width, value_lanes, fraction, multipliers, wanted or (AVERAGES,))
         made = rtl_with_values(method, values, chosen, fitted=numbers, **given)

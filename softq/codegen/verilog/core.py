@@ -19,6 +19,7 @@ from softq.codegen.verilog.passes import Pass, PassClocks
 from softq.codegen.verilog.plan import CorePlan
 from softq.codegen.verilog.registers import STATUS
 from softq.codegen.verilog.tables import Tables
+from softq.codegen.verilog.units import Units
 from softq.rowprog.text import to_text
 
 _LENGTHS = (1, 16, 64, 197, 256, 1024, 4096)
@@ -77,7 +78,7 @@ class Core:
         """Return the clocks from one row to the next, on average, if rows of a length come without a gap and nothing
         outside makes them wait."""
         beats = -(-length // self.plan.settings.lanes)
-        found = [float(beats * max(clocks.interval for clocks in self.clocks))]
+        found = [float(beats * max(clocks.interval for clocks in self.clocks)), float(self._in_turns(beats))]
         for number, clocks in enumerate(self.clocks):
             if not self.plan.has_numbers(number):
                 continue
@@ -85,7 +86,7 @@ class Core:
             last = number + 1 == len(self.clocks)
             # Two rows may be in a pass; one leaves it when the next pass, or the reader, has taken its numbers.
             until = clocks.joined + computed + 2 + (not last) + (number == 0)
-            found.append((beats * clocks.interval + until) / 2)
+            found.append(((beats - 1) * clocks.interval + 1 + until) / 2)
             room = self.plan.room - beats
             if not last and beats > room and until > room + 1:
                 # What does not fit behind the row that waits comes only when the next pass reads that.
@@ -93,6 +94,12 @@ class Core:
             if clocks.numbers is not None:
                 found.append(clocks.numbers + 2)
         return max(found)
+
+    def _in_turns(self, beats: int) -> int:
+        """Return the clocks for which a row has the units that passes share, one after the other."""
+        elements = sum(beats * clocks.interval for clocks in self.clocks if clocks.steps)
+        # One clock each until an element is done, until the numbers are, and until elements may enter again.
+        return elements + sum(clocks.numbers + 3 for clocks in self.clocks if clocks.shared and clocks.numbers)
 
     def describe(self) -> dict[str, object]:
         """Return what the core is, as plain values."""
@@ -133,7 +140,10 @@ def write_core(plan: CorePlan, name: str, head: Sequence[str] = ()) -> Core:
     """
     module = Module(name, reset=plan.settings.reset)
     tables = Tables(module, {table.name: table for table in plan.registers})
-    clocks = tuple(Pass(plan, module, tables, number).write() for number in range(len(plan.phases)))
+    units = Units(module, plan.simplified, plan.phases) if plan.settings.is_serial else None
+    clocks = tuple(Pass(plan, module, tables, number, units).write() for number in range(len(plan.phases)))
+    if units is not None:
+        units.write()
     if plan.registers:
         leaves = ["m_axis_tvalid & m_axis_tready & m_axis_tlast"]
         leaves += ["n_axis_tvalid & n_axis_tready"] * bool(plan.numbers)

@@ -17,7 +17,10 @@ from softq.codegen.verilog.results import give_numbers, give_results
 from softq.codegen.verilog.scalars import Scalars
 from softq.codegen.verilog.scans import find_last_state, write_scans
 from softq.codegen.verilog.signals import Signal
+from softq.codegen.verilog.steps import Steps, write_steps
+from softq.codegen.verilog.stream import take_stream
 from softq.codegen.verilog.tables import Tables
+from softq.codegen.verilog.units import Units, has_products, needs_units
 from softq.rowprog.program import Node
 
 LOAD = 2
@@ -35,13 +38,17 @@ class PassClocks:
         joined: The stage in which a beat is joined with those before it.
         numbers: Clocks that the numbers behind the pass take beside; None if there are none to compute.
         results: The stage in which the last pass has its results, else 0.
-        interval: Clocks from one beat to the next: more than one where the loop of a scan takes them.
+        interval: Clocks from one beat to the next: more than one where a scan's loop, or serial products, take them.
+        steps: Whether an element is computed step by step, by units that the whole core shares.
+        shared: Whether the numbers are, too.
     """
 
     joined: int
     numbers: int | None
     results: int
     interval: int
+    steps: bool = False
+    shared: bool = False
 
 
 class Pass:
@@ -52,14 +59,20 @@ class Pass:
         module: Where it is written.
         tables: The module's tables.
         number: The number of the pass.
+        units: What computes products bit by bit for the whole core; None where elements have multipliers.
     """
 
-    def __init__(self, plan: CorePlan, module: Module, tables: Tables, number: int) -> None:
+    def __init__(self, plan: CorePlan, module: Module, tables: Tables, number: int, units: Units | None = None) -> None:
         self._plan, self._module, self._tables = plan, module, tables
         self._phase = plan.phases[number]
         self._number = number
         self._lanes = plan.settings.lanes
-        self._pipeline = Pipeline(module, tables, f"p{number}", plan.simplified)
+        self._pipeline = self._front = Pipeline(module, tables, f"p{number}", plan.simplified)
+        self._units = units
+        self._has_steps = units is not None and has_products(self._phase)
+        self._steps: Steps | None = None
+        self._asks = ""
+        self._shares_numbers = False
         self._has_numbers = plan.has_numbers(number)
         self._is_last = plan.is_last(number)
         self._results = _LEAST_RESULTS
@@ -73,13 +86,16 @@ class Pass:
         for name in ("enter", "enter_first", "room", "left", *(["may_begin", "taken"] if self._has_numbers else [])):
             module.undriven(self._name(name), 1)
         if self._number == 0:
-            self._take_stream()
+            take_stream(module, self._pipeline, self._plan, self._may_begin(), stays=self._has_steps)
         else:
             self._take_memory()
         module.part(f"Pass {self._number}: elements")
+        if self._units is not None and self._has_steps:
+            self._run_steps(self._units)
         stage = self._reduce()
         given = self._find_results() if self._is_last else 0
-        self._results = max(_LEAST_RESULTS, 1 << (4 * (given + 5) // 3).bit_length())
+        if not self._has_steps:  # With steps one element is under way at a time.
+            self._results = max(_LEAST_RESULTS, 1 << (4 * (given + 5) // 3).bit_length())
         self._write_room()
         if self._has_numbers:
             self._finish(stage)
@@ -88,10 +104,16 @@ class Pass:
             module.assign(self._name("left"), left)
         else:
             self._keep(stage)
-        return PassClocks(stage, self._clocks, given, self._interval)
+        return PassClocks(stage, self._clocks, given, self._interval, self._has_steps, self._shares_numbers)
 
     def _name(self, name: str, before: int = 0) -> str:
         return f"p{self._number - before}_{name}"
+
+    def _run_steps(self, units: Units) -> None:
+        """Write what computes an element step by step; the pipeline is that behind it from here on."""
+        module, load = self._module, LOAD if self._number else 0
+        self._steps = write_steps(module, self._tables, self._plan, units, self._number, self._front, load)
+        self._pipeline, self._interval = self._steps.pipeline, self._steps.stage
 
     # Beats that enter
 
@@ -102,11 +124,17 @@ class Pass:
         width = self._results.bit_length() if self._is_last else self._plan.address_bits + 1
         # What comes and goes is counted a clock later, so that the way to the counter is short; no more than three
         # quarters of a memory, which is seen in three bits, are filled. Between passes that is more than a row.
-        beats, entered = self._name("beats"), self._pipeline.at(VALID, SHARED, min(self._number, 1)).name
+        beats, entered = self._name("beats"), self._front.at(VALID, SHARED, min(self._number, 1)).name
         self._count(beats, width, entered, self._name("left"))
         full = f"{beats}[{width - 1}] | ({beats}[{width - 2}] & {beats}[{width - 3}])"
         rested = ""
-        if self._interval > 1:
+        if self._units is not None and self._steps is not None:
+            granted = module.undriven(self._name("granted"), 1).name
+            wants, rested = f"~({full}) & {self._asks}", f" & {granted}"
+            self._units.take_turns(
+                wants, self._steps.uses, self._steps.done, granted, elements=True, number=self._number
+            )
+        elif self._interval > 1:
             waits, bits = self._name("interval"), (self._interval - 1).bit_length()
             module.register(waits, bits, f"{waits} - ({waits} != {bits}'d0)", start=0)
             module.clocked(waits, f"{bits}'d{self._interval - 1}", when=self._name("enter"))
@@ -114,7 +142,7 @@ class Pass:
         module.assign(self._name("room"), f"~({full}){rested}")
         if self._has_numbers:
             # A stream may begin a row at each clock, a pass behind a memory only when the row before is counted.
-            begun = self._pipeline.at(FIRST, SHARED, 1).name if self._number else self._name("enter_first")
+            begun = self._front.at(FIRST, SHARED, 1).name if self._number else self._name("enter_first")
             self._count(self._name("rows"), 2, begun, self._name("taken"))
             module.assign(self._name("may_begin"), f"~{self._name('rows')}[1]")
 
@@ -125,59 +153,6 @@ class Pass:
 
     def _may_begin(self) -> str:
         return self._name("may_begin") if self._has_numbers else "1'b1"
-
-    def _take_stream(self) -> None:
-        module, pipe, zero = self._module, self._pipeline, Time(0)
-        enter, begins = self._name("enter"), self._name("begins")
-        has_room = f"{self._name('room')} & (~{begins} | {self._may_begin()})"
-        if (cut := self._plan.cut) is None:
-            ends = "s_axis_tlast"
-            module.assign("s_axis_tready", has_room)
-            module.assign(enter, "s_axis_tvalid & s_axis_tready")
-        else:
-            ends = self._cut_rows(enter, has_room, cut)
-        module.register(begins, 1, ends, when=enter, start=1)
-        module.assign(self._name("enter_first"), f"{enter} & {begins}")
-        pipe.put(VALID, SHARED, module.register(pipe.name(VALID, SHARED, 0), 1, enter, start=0), zero)
-        pipe.put(FIRST, SHARED, module.register(pipe.name(FIRST, SHARED, 0), 1, begins), zero)
-        pipe.put(LAST, SHARED, module.register(pipe.name(LAST, SHARED, 0), 1, ends), zero)
-        if (head := self._plan.head) is not None:
-            width, begins = self._plan.field(head).width, self._name("enter_first")
-            pipe.put(head, SHARED, module.register(pipe.name(head, SHARED, 0), width, "s_axis_tid", when=begins), zero)
-        scores = self._plan.score_field
-        for lane in range(self._lanes):
-            low = scores.width * lane
-            part = f"s_axis_tdata[{low + scores.width - 1}:{low}]"
-            name = pipe.name(scores.node, lane, 0)
-            pipe.put(scores.node, lane, module.register(name, scores.width, part, signed=scores.signed), zero)
-            if "valid" in self._plan.inputs:
-                self._take_bit(self._plan.inputs["valid"], lane, "s_axis_tuser")
-            if lane:
-                self._take_bit(KEEP, lane, "s_axis_tkeep")
-
-    def _cut_rows(self, enter: str, has_room: str, cut: Node) -> str:
-        """Write what ends a row that is too long and then takes the rest of it; return what ends a row."""
-        module, pipe = self._module, self._pipeline
-        bits = (self._plan.settings.beats - 1).bit_length()
-        first = (1 << bits) - self._plan.settings.beats + 1
-        count, drains = self._name("count"), self._name("drains")
-        # From such a number on that the highest bit is set in the last beat that a row may have.
-        full = f"{count}[{bits}]" if bits else count
-        ends = module.wire(self._name("ends"), 1, f"s_axis_tlast | {full}").name
-        begin, one = f"{bits + 1}'d{first}", f"{bits + 1}'d1"
-        module.register(count, bits + 1, f"{ends} ? {begin} : {count} + {one}", when=enter, start=first)
-        module.register(drains, 1, start=0)
-        done = f"{drains} & ~(s_axis_tvalid & s_axis_tlast)"
-        module.clocked(drains, f"({enter} & {full} & ~s_axis_tlast) | ({done})")
-        module.assign("s_axis_tready", f"{drains} | ({has_room})")
-        module.assign(enter, f"s_axis_tvalid & ~{drains} & {has_room}")
-        mark = module.register(pipe.name(cut, SHARED, 0), 1, f"{full} & ~s_axis_tlast", when=enter)
-        pipe.put(cut, SHARED, mark, Time(0))
-        return ends
-
-    def _take_bit(self, value: Node | str, lane: int, port: str) -> None:
-        bit = f"{port}[{lane}]" if self._lanes > 1 else port
-        self._pipeline.put(value, lane, self._module.register(self._pipeline.name(value, lane, 0), 1, bit), Time(0))
 
     def _take_memory(self) -> None:
         module, pipe, address = self._module, self._pipeline, self._plan.address_bits
@@ -190,7 +165,8 @@ class Pass:
         module.register(more, 1, f"{ahead} != ({more} ? {end} : {hold})", when=enter, start=0)
         # The numbers in `hold` are taken one clock after a row begins: until then they are not of the next row.
         begins = f"{self._name('hold_full', 1)} & ~{begun.name} & {self._may_begin()}"
-        module.assign(enter, f"{self._name('room')} & ({more} | ({begins}))")
+        self._asks = f"({more} | ({begins}))"
+        module.assign(enter, f"{self._name('room')} & {self._asks}")
         module.assign(first, f"{enter} & ~{more}")
         module.assign(self._name("taken", 1), begun.name)
         pipe.put(VALID, SHARED, Signal(enter, 1, False), Time(0))
@@ -227,7 +203,7 @@ class Pass:
         pipe, plan = self._pipeline, self._plan
         here = {*self._phase.rows, *self._phase.reductions}
         scans = [node for node in plan.program.nodes() if node.op == "scan" and node in here]
-        self._interval = write_scans(self._module, pipe, plan, scans, f"p{self._number}_scan")
+        self._interval = max(self._interval, write_scans(self._module, pipe, plan, scans, f"p{self._number}_scan"))
         reduced = [
             find_last_state(pipe, node) if node.op == "scan" else join_lanes(self._module, pipe, plan, node, f"r{at}")
             for at, node in enumerate(self._phase.reductions)
@@ -235,7 +211,7 @@ class Pass:
         times = [part.time for part in reduced]
         if not self._is_last:
             times += [pipe.time(f.node, lane) for f in plan.kept(self._number + 1) for lane in range(self._lanes)]
-        least = LOAD if self._number else 0
+        least = self._steps.stage if self._steps else LOAD if self._number else 0
         stage = max((least, *(time.stage + (time.level > LEVELS - 1) for time in times)))
         self._totals: dict[Node, Signal] = {}
         if self._has_numbers:
@@ -286,6 +262,7 @@ class Pass:
         """Write the numbers that follow from others, and return those that are wanted and where the row ends."""
         module = self._module
         start, busy, go, pending = (self._name(n) for n in ("start", "busy", "go", "pending"))
+        units = self._units if needs_units(computed, self._plan.simplified) else None
         module.wire(start, 1, f"{pending} & ~{busy}")
         module.register(busy, 1, f"{start} | ({busy} & ~{go})", start=0)
         module.clocked(self._name("waits"), f"{pending} & ~{start}")
@@ -296,13 +273,29 @@ class Pass:
         end = self._name("given_end")
         if not self._is_last:
             module.register(end, self._plan.address_bits, self._name("write"), when=start)
-        scalars = Scalars(module, self._tables, f"p{self._number}", self._plan.simplified, busy, caught, computed)
+        runs = busy if units is None else self._name("uses")
+        prefix, simplified = f"p{self._number}", self._plan.simplified
+        scalars = Scalars(module, self._tables, prefix, simplified, runs, caught, computed, units)
         self._clocks = scalars.compute()
         step, last = scalars.step, scalars.is_step(self._clocks)
+        if units is not None:
+            self._await_units(units, start, runs, scalars.reach(self._clocks))
         module.assign(go, f"{busy} & {last} & {free}")
-        module.clocked(step.name, f"{step.name} + {step.width}'d1", when=f"{busy} & ~{last}")
+        module.clocked(step.name, f"{step.name} + {step.width}'d1", when=f"{runs} & ~{last}")
         module.clocked(step.name, f"{step.width}'d0", when=f"~{busy}")
         return {node: scalars.at(node, self._clocks) for node in wanted}, end
+
+    def _await_units(self, units: Units, start: str, uses: str, done: str) -> None:
+        """Write when the steps of a row's numbers run, which others may have to end before."""
+        module = self._module
+        wants, asks, granted = (self._name(f"numbers_{name}") for name in ("want", "wait", "granted"))
+        module.register(asks, 1, start=0)
+        module.wire(wants, 1, f"{start} | {asks}")
+        module.undriven(granted, 1)
+        module.clocked(asks, f"{wants} & ~{granted}")
+        module.register(uses, 1, f"({wants} & {granted}) | ({uses} & ~{done})", start=0)
+        units.take_turns(wants, uses, done, granted, elements=False, number=self._number)
+        self._shares_numbers = True
 
     # What leaves
 

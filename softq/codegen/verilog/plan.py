@@ -22,6 +22,7 @@ from softq.rowprog.text import node_to_text
 from softq.rowprog.types import DType, Kind
 
 LANES = (1, 2, 4, 8)
+PRODUCTS = ("parallel", "serial")
 LONGEST = 1 << 16
 MOST_HEADS = 256
 _WIDEST_PACKED = 4
@@ -41,6 +42,8 @@ class Settings:
         heads: Heads that have tables of their own behind the register port.
         packed: Whether results of at most 4 bits share bytes, in fields of 1, 2 or 4 bits.
         cut: Whether a row that is too long is cut and marked; without, the core waits for ever where one comes.
+        products: `parallel`, where each product of elements has multipliers and an element comes each clock, or
+            `serial`, where all products of the core share one unit that adds for a bit at a clock.
     """
 
     length: int
@@ -49,15 +52,25 @@ class Settings:
     heads: int = 1
     packed: bool = False
     cut: bool = False
+    products: str = "parallel"
 
     def __post_init__(self) -> None:
         """Refuse what no core can be built for."""
         if self.lanes not in LANES:
             raise UsageError(f"lanes is {self.lanes}; allowed is {', '.join(map(str, LANES))}")
+        if self.products not in PRODUCTS:
+            raise UsageError(f"products is {self.products!r}; allowed is {' or '.join(PRODUCTS)}")
+        if self.is_serial and self.lanes > 1:
+            raise UsageError(f"products=serial takes one element after the other; lanes is {self.lanes}, allowed is 1")
         if not 1 <= self.length <= LONGEST:
             raise UsageError(f"length is {self.length}; allowed is 1 to {LONGEST}")
         if not 1 <= self.heads <= MOST_HEADS:
             raise UsageError(f"heads is {self.heads}; allowed is 1 to {MOST_HEADS}")
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether all products share one unit."""
+        return self.products == "serial"
 
     @property
     def beats(self) -> int:
@@ -109,7 +122,8 @@ class CorePlan:
         self.settings = settings
         self.source = program
         self.head = _beside("head", settings.heads - 1, "head of the row") if settings.heads > 1 else None
-        self.simplified: Simplified = simplify(program, prove(program, max_length=settings.elements), self.head)
+        proof = prove(program, max_length=settings.elements)
+        self.simplified: Simplified = simplify(program, proof, self.head, split_shifts=settings.is_serial)
         self.cut = _beside("cut", 1, "whether the row is too long") if settings.cut else None
         if self.cut is not None:
             self.simplified = replace(
@@ -134,6 +148,21 @@ class CorePlan:
         self.registers = place_tables(params, tables or {})
         writable = {table.name: table for table in self.registers}
         self.phases = choose_phases(self.simplified, writable, settings.lanes, 1 << self.address_bits)
+        if settings.is_serial:
+            self._refuse_products()
+
+    def _refuse_products(self) -> None:
+        name, products = self.source.name, [node for phase in self.phases for node in phase.rows if node.op == "mul"]
+        if any(node.op == "scan" for node in self.program.nodes()):
+            raise RefusalError(f"program {name}: products=serial is for passes without a scan")
+        if not products:
+            raise RefusalError(f"program {name} has no product of elements, which products=serial is for")
+        for node in products:
+            if all(self.field(arg).signed for arg in node.args):
+                raise RefusalError(
+                    f"program {name}: {node_to_text(self.program, node)} has two factors that may be negative; "
+                    "products=serial takes one"
+                )
 
     def _refuse_operators(self) -> None:
         scans = [node for node in self.program.nodes() if node.op == "scan"]

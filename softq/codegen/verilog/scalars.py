@@ -1,7 +1,7 @@
 """The numbers of a row that follow from its reductions: computed one after the other between two passes.
 
 All operands stay as they are until the last number is there, so a value that has been computed stays too. Products,
-divisions and normalizations are serial and share one unit each.
+divisions and normalizations are serial and share one unit each; these belong to the sequence, or to the whole core.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from softq.codegen.verilog.module import Module
 from softq.codegen.verilog.pipeline import LEVELS, Time, position_in, table_for
 from softq.codegen.verilog.rules import RULES
-from softq.codegen.verilog.serial import NORMALIZING_CLOCKS, Job, clocks_of_product, divide, multiply, normalize
+from softq.codegen.verilog.serial import Job
 from softq.codegen.verilog.signals import Signal, constant, shape
 from softq.codegen.verilog.simplification import Simplified
 from softq.codegen.verilog.tables import Tables
+from softq.codegen.verilog.units import SERIAL, Units, clocks_of, write_unit
 from softq.rowprog.program import Node
 from softq.rowprog.types import Kind
 
-_SERIAL = ("mul", "divide", "normalize")
-
 
 class Scalars:
-    """The numbers that follow one pass.
+    """The numbers that follow one pass, or the values of an element of a pass with products.
 
     Args:
         module: Where they are written.
@@ -32,6 +31,7 @@ class Scalars:
         busy: The condition that they are computed: a step passes at each clock.
         given: What is there when they begin.
         nodes: The numbers, arguments first.
+        units: The units of the whole core, where it has one of each kind.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Scalars:
         busy: str,
         given: Mapping[Node, Signal],
         nodes: Sequence[Node],
+        units: Units | None = None,
     ) -> None:
         self._module = module
         self._tables = tables
@@ -50,6 +51,7 @@ class Scalars:
         self._simplified = simplified
         self._busy = busy
         self._nodes = nodes
+        self._units = units
         self._signals = dict(given)
         self._later: dict[Node, Signal] = {}
         self._times = {node: Time(0) for node in given}
@@ -58,16 +60,18 @@ class Scalars:
         self._free: dict[str, int] = {}
         self._reached: dict[int, str] = {}
         longest = sum(max(shape(simplified.intervals[n])[0], 32) + 3 for n in nodes)
+        if units is not None:
+            longest = sum(2 + units.clocks.get(n.op, 1) for n in nodes) + 2
         self.step = module.register(f"{prefix}_step", max(longest.bit_length(), 1), start=0)
 
     def is_step(self, step: int) -> str:
         """Return the condition that this is the step."""
         return f"({self.step.name} == {self.step.width}'d{step})"
 
-    def _reach(self, step: int) -> str:
+    def reach(self, step: int) -> str:
         """Return the condition that this is the step, of one behind the first from a register: it loads a unit."""
         if step == 0:
-            return self.is_step(0)
+            return self.is_step(0) if self._units is None else f"({self._busy} & {self.is_step(0)})"
         if step not in self._reached:
             name = f"{self._prefix}_reached_{step}"
             self._reached[step] = self._module.register(name, 1, f"{self._busy} & {self.is_step(step - 1)}").name
@@ -78,14 +82,11 @@ class Scalars:
         for node in self._nodes:
             if self._simplified.constant(node) is None and node not in self._times:
                 self._compute(node)
-        for op, jobs in self._jobs.items():
-            name = f"{self._prefix}_{op}"
-            if op == "mul":
-                multiply(self._module, name, jobs, self._clocks("mul"), self._reach)
-            elif op == "divide":
-                divide(self._module, name, jobs, self._clocks("divide"), self._reach)
-            else:
-                normalize(self._module, name, jobs, self._reach)
+        if self._units is not None:
+            self._units.add(self._jobs, self.reach)
+        else:
+            for op, jobs in self._jobs.items():
+                write_unit(self._module, f"{self._prefix}_{op}", op, jobs, self._clocks(op), self.reach)
         found = [self._times[node] for node in self._nodes if node in self._times]
         return max((time.stage + (time.level > 0) for time in found), default=0)
 
@@ -109,7 +110,7 @@ class Scalars:
         args = [arg for arg in node.args if arg.kind is not Kind.TABLE]
         ready = max((self._times.get(arg, Time(0)) for arg in args), default=Time(0))
         width, signed = shape(self._simplified.intervals[node])
-        if node.op in _SERIAL:
+        if node.op in SERIAL:
             self._serial(node, ready)
         elif node.op == "lut":
             table = table_for(node, self._simplified, self._tables.writable)
@@ -149,14 +150,4 @@ class Scalars:
         self._put(node, result, Time(begin + clocks + 1))
 
     def _clocks(self, op: str) -> int:
-        """Return how many clocks a unit takes that all values of an operator share."""
-        nodes = [node for node in self._nodes if node.op == op]
-        if op == "mul":
-            return clocks_of_product([self._shapes(node) for node in nodes])
-        if op == "divide":
-            return max(shape(self._simplified.intervals[node])[0] for node in nodes)
-        return NORMALIZING_CLOCKS
-
-    def _shapes(self, node: Node) -> tuple[Signal, Signal]:
-        a, b = (Signal("", *shape(self._simplified.intervals[arg])) for arg in node.args)
-        return a, b
+        return clocks_of(op, self._nodes, self._simplified) if self._units is None else self._units.clocks[op]

@@ -38,8 +38,20 @@ def clocks_of_product(jobs: Sequence[tuple[Signal, Signal]]) -> int:
     return max(_order(*job)[1].width for job in jobs)
 
 
-def multiply(module: Module, name: str, jobs: Sequence[Job], clocks: int, is_step: IsStep) -> None:
-    """Write a unit that adds one of the factors for each bit of the other, which is at least 0."""
+def multiply(
+    module: Module, name: str, jobs: Sequence[Job], clocks: int, is_step: IsStep, *, at_once: bool = False
+) -> None:
+    """Write a unit that adds one of the factors for each bit of the other, which is at least 0.
+
+    Args:
+        module: Where it is written.
+        name: What its names begin with.
+        jobs: What it computes.
+        clocks: As `clocks_of_product` says.
+        is_step: Gives the condition that this is a step.
+        at_once: Whether its operands are chosen at once, of which one is loaded in a step, not one after the other:
+            fewer tables where there are many.
+    """
     pairs = _share([_order(*job.operands) for job in jobs], clocks)
     width = max(a.width + (not a.signed) for a, _ in pairs)
     module.register(f"{name}_factor", width)
@@ -50,12 +62,23 @@ def multiply(module: Module, name: str, jobs: Sequence[Job], clocks: int, is_ste
     module.wire(f"{name}_next", width + 2, f"$signed({name}_sum) + $signed({name}_added)")
     rest = f"{name}_bits[{clocks - 1}:1]" if clocks > 1 else ""
     module.clocked(f"{name}_sum", f"{name}_next[{width + 1}:1]")
-    module.clocked(f"{name}_bits", f"{{{name}_next[0]{', ' if rest else ''}{rest}}}")
+    shifted = f"{{{name}_next[0]{', ' if rest else ''}{rest}}}"
+    if not at_once:
+        module.clocked(f"{name}_bits", shifted)
     for at, (side, size) in enumerate((("factor", width), ("bits", clocks))):
         # Jobs that take the same operand load it together.
-        for operand in dict.fromkeys(pair[at] for pair in pairs):
-            steps = [is_step(job.step) for job, pair in zip(jobs, pairs, strict=True) if pair[at] == operand]
-            module.clocked(f"{name}_{side}", operand.to_width(size), when=" | ".join(steps))
+        loads = (
+            (
+                " | ".join(is_step(job.step) for job, pair in zip(jobs, pairs, strict=True) if pair[at] == operand),
+                operand.to_width(size),
+            )
+            for operand in dict.fromkeys(pair[at] for pair in pairs)
+        )
+        if at_once:
+            _load_at_once(module, f"{name}_{side}", list(loads), size, shifted if side == "bits" else "")
+            continue
+        for when, operand in loads:
+            module.clocked(f"{name}_{side}", operand, when=when)
     module.clocked(f"{name}_sum", f"{width + 1}'d0", when=" | ".join(is_step(job.step) for job in jobs))
     for job in jobs:
         whole = Signal(f"{name}_result", width + 1 + clocks, True)
@@ -65,6 +88,18 @@ def multiply(module: Module, name: str, jobs: Sequence[Job], clocks: int, is_ste
         width + 1 + clocks,
         f"{{{name}_next[{width + 1}:1], {name}_next[0]{', ' if rest else ''}{rest}}}",
     )
+
+
+def _load_at_once(module: Module, name: str, loads: Sequence[tuple[str, str]], width: int, otherwise: str) -> None:
+    """Write what a register takes of several values, of whose conditions at most one holds, and what if none does."""
+    if len(loads) == 1 and not otherwise:
+        module.clocked(name, loads[0][1], when=loads[0][0])
+        return
+    parts = [f"({{{width}{{{when}}}}} & {value})" for when, value in loads]
+    loaded = " | ".join(when for when, _ in loads)
+    if otherwise:
+        parts.append(f"({{{width}{{~({loaded})}}}} & {otherwise})")
+    module.clocked(name, " | ".join(parts), when="" if otherwise else loaded)
 
 
 def _order(a: Signal, b: Signal) -> tuple[Signal, Signal]:

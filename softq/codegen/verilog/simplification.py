@@ -38,22 +38,24 @@ class Simplified:
         return None
 
 
-def simplify(program: Program, proof: Proof, head: Node | None = None) -> Simplified:
+def simplify(program: Program, proof: Proof, head: Node | None = None, *, split_shifts: bool = False) -> Simplified:
     """Return a program without what is nothing in hardware.
 
     Args:
         program: The program.
         proof: That nothing in it overflows.
         head: The head of a row, a parameter: what is looked up in tables that are parameters follows from it, too.
+        split_shifts: Whether a shift by at least so many bits is one by these, which is nothing in hardware, and one
+            by the rest.
 
     Raises:
         RefusalError: a value is a float; the message names it.
     """
-    return _Simplification(program, proof, head).run()
+    return _Simplification(program, proof, head, split_shifts).run()
 
 
 class _Simplification:
-    def __init__(self, program: Program, proof: Proof, head: Node | None) -> None:
+    def __init__(self, program: Program, proof: Proof, head: Node | None, split_shifts: bool) -> None:
         self._program = program
         self._proof = proof
         self._new: dict[Node, Node] = {}
@@ -61,6 +63,7 @@ class _Simplification:
         self._bodies: dict[ScanBody, ScanBody] = {}
         self.intervals: dict[Node, Interval] = {}
         self._head = head
+        self._split_shifts = split_shifts
         if head is not None:
             self.intervals[head] = Interval(param_of(head).low, param_of(head).high)
 
@@ -97,7 +100,35 @@ class _Simplification:
                     return self._narrow(taken, interval)
         if node.op == "scan":
             return self._narrow(self._node(replace_body(node, self._body(body_of(node))), args), interval)
+        if self._split_shifts and node.op in ("shl", "shr") and args[1].op != "const":
+            least = int(self.intervals[args[1]].low)
+            if least > 0:
+                return self._split_shift(node, args[0], args[1], least, interval)
         return self._narrow(self._node(node, args), interval)
+
+    def _split_shift(self, node: Node, value: Node, by: Node, least: int, interval: Interval) -> Node:
+        """Return a shift by `by` as one by `least` and one by the rest, which a narrower value takes."""
+        always, most = self._constant(least), int(self.intervals[by].high)
+        rest = self._narrow(self._add(by, -least), Interval(0, most - least))
+        if node.op == "shr":
+            given = self.intervals[value]
+            first = self._node(replace(node, kind=value.kind), (value, always))
+            self._narrow(first, Interval(int(given.low) >> least, int(given.high) >> least))
+            return self._narrow(self._node(node, (first, rest)), interval)
+        first = self._node(node, (value, rest))
+        self._narrow(first, Interval(int(interval.low) >> least, int(interval.high) >> least))
+        return self._narrow(self._node(node, (first, always)), interval)
+
+    def _add(self, node: Node, amount: int) -> Node:
+        """Return a value and a constant, where what is added to it already counts as well."""
+        if node.op in ("add", "sub") and node.args[1].op == "const":
+            sign = 1 if node.op == "add" else -1
+            return self._add(node.args[0], amount + sign * int(number_of(node.args[1])))
+        if amount == 0:
+            return node
+        known, op = self.intervals[node], "add" if amount > 0 else "sub"
+        made = Node(op, (node, self._constant(abs(amount))), node.dtype, node.kind, {})
+        return self._narrow(self._node(made, made.args), Interval(known.low + amount, known.high + amount))
 
     def _body(self, body: ScanBody) -> ScanBody:
         if body not in self._bodies:
