@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 from collections import defaultdict
 from collections.abc import Generator
 
 import pytest
 
-from tests.amount import VARIABLE
+from tests.amount import VARIABLE, spread
 
 # Two spinning thread pools on two cores cost more than they give.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -46,7 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for test, of_test in cases.items():
         marker = of_test[0].get_closest_marker("quick_cases")
         assert marker is not None
-        kept = random.Random(test).sample(range(len(of_test)), min(marker.args[0], len(of_test)))
+        values = [set(getattr(item, "callspec").indices.items()) for item in of_test]  # noqa: B009 (of functions alone)
+        kept = spread(values, marker.args[0], test)
         for number, item in enumerate(of_test):
             if number not in kept:
                 item.add_marker("slow")

@@ -115,10 +115,8 @@ def attention() -> ModelProto:
     """)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in ("dotprod", "i8mm") else pytest.param(name, marks=pytest.mark.slow) for name in PROCESSORS],
-)
+@pytest.mark.slow  # An emulator, and a library of C compiled for it.
+@pytest.mark.parametrize("name", PROCESSORS)
 def test_products(name: str, tmp_path: Path) -> None:
     processor, target = PROCESSORS[name]
     built = softq.build(products(), tmp_path / "built", target=target).folder
