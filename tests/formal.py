@@ -129,6 +129,9 @@ def _inside(core: Core, passes: Sequence[_Pass]) -> str:
     if core.plan.numbers:
         asserted.append(f"f_due + !p0_begins == {' + '.join(f'{each.name}_rows' for each in passes)}")
     asserted += passes[0].open_row()
+    turns = [name for each in passes for name in each.turns()]
+    if turns:
+        asserted.append(f"5'd0 + {' + '.join(turns)} <= 1")
     lines = [*declared, "always @* begin", *(f"    assert ({text});" for text in asserted), "end"]
     return "\n".join(["", "    // Properties: where it is", *(f"    {line}" for line in lines), ""])
 
@@ -207,6 +210,13 @@ class _Pass:
                 yield f"~{there} | ({name} > {before} & {name} <= {self._kept})"
                 before = name
             yield f"~{self._pending} | {self._kept} > {before}"
+
+    def turns(self) -> Iterator[str]:
+        """Yield the conditions under which it has the units that passes share."""
+        if self._clocks.steps:
+            yield self._uses
+        if self._clocks.shared:
+            yield f"{self.name}_uses"
 
     @property
     def _uses(self) -> str:

@@ -36,7 +36,7 @@ def _made(method: str, lanes: int = 1, *, products: str = "parallel", **settings
         ("index-softmax", 1, {}, "parallel"),
         ("ita", 1, {"output": "uint8"}, "parallel"),
         ("relu", 1, {}, "parallel"),
-        ("hls4ml", 1, {"output": "fixed"}, "serial"),
+        ("i-exp", 1, {"output": "uint8"}, "serial"),
     ],
 )
 def test_streams_lose_and_double_nothing(
