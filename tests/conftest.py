@@ -35,6 +35,11 @@ def pytest_configure(config: pytest.Config) -> None:
         toolchain.FLAGS = tuple("-O0" if flag == "-O2" else flag for flag in toolchain.FLAGS)
 
 
+def params_of(item: pytest.Item) -> dict[str, object]:
+    """Return the values of a case's parameters by name."""
+    return getattr(item, "callspec").params  # noqa: B009 (of functions alone)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as slow all but some cases of each test that has the marker `quick_cases`, the same in every process."""
@@ -45,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for test, of_test in cases.items():
         marker = of_test[0].get_closest_marker("quick_cases")
         assert marker is not None
-        values = [set(getattr(item, "callspec").indices.items()) for item in of_test]  # noqa: B009 (of functions alone)
+        values = [{(name, repr(value)) for name, value in params_of(item).items()} for item in of_test]
         kept = spread(values, marker.args[0], test)
         for number, item in enumerate(of_test):
             if number not in kept:
