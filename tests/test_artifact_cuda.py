@@ -307,7 +307,7 @@ def attention(method: str) -> onnx.ModelProto:
     return softq.convert(parser.parse_model(ATTENTION), method=method).model
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("make", "feeds", "tolerance"), [
     (lambda: attention("exact"), attention_feeds, 1e-4),
     (lambda: attention("deferred-log"), attention_feeds, 1e-4),

@@ -107,7 +107,7 @@ def assert_equal_bits(program: Program, values: Mapping[str, Rows], rows: Rows, 
         np.testing.assert_array_equal(np.asarray(theirs), expected, err_msg=name)
 
 
-@pytest.mark.quick_cases(7)
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(("settings", "kind"), SETTINGS, ids=lambda v: v.value if isinstance(v, DType) else str(v))
 def test_every_difference_and_a_hundred_thousand_rows(settings: dict[str, int | float | str], kind: DType) -> None:
     method = METHODS.get("deferred-log")
@@ -121,6 +121,7 @@ def test_every_difference_and_a_hundred_thousand_rows(settings: dict[str, int | 
             assert_equal_bits(program, {}, rows, keep, hosts[program.masked])
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("scope", ["site", "head"])
 @pytest.mark.parametrize("settings", [*({"bits": b, "distance": "float"} for b in (2, 3, 4, 8)), {"bits": 3}], ids=str)
 def test_fitted_numbers_are_equal_bits_too(scope: str, settings: dict[str, int | str]) -> None:

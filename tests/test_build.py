@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("built")
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("method", ["exact", "deferred-log"])
 @pytest.mark.parametrize(("name", "metric"), [("mnist_vit", "top1-accuracy"), ("wikipedia_lm", "perplexity")])
 def test_the_artifact_has_the_metric_of_the_model(

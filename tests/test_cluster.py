@@ -37,6 +37,7 @@ from softq.sweeps.evaluate.evaluator import open_subject
 from softq.sweeps.plan.search import find_plan
 from softq.sweeps.planner import Planner
 from softq.sweeps.records import OUTCOMES, STUDY, read
+from tests.amount import amount
 from tests.test_sweep import IMAGES, LM, TEXT, VIT, plain
 
 # 12 batches, hence 3 shards; 4 settings.
@@ -123,6 +124,7 @@ def test_every_kind_of_metric_has_the_bits_of_one_process(tmp_path: Path, cluste
         (LM, TEXT, given(metric="perplexity", samples=9, batch=1, bits="3")),  # exp of a mean of tokens
         (VIT, tmp_path / "pairs.npz", given(metric="spearman", batch=4, bits="2")),  # pairs of samples
     ]
+    cases = amount(cases[::2], cases)
     with cluster.workers(2, 1):
         for number, (model, data, settings) in enumerate(cases):
             one = run(model, data, out=tmp_path / f"one{number}", **settings)
@@ -178,6 +180,7 @@ def test_a_worker_that_is_killed_midway(tmp_path: Path, cluster: Cluster, caplog
     assert all(" on samples " in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_reported(tmp_path: Path, cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     one = run(VIT, IMAGES, out=tmp_path / "one", **GIVEN)
     with cluster.workers(1, 1) as workers:

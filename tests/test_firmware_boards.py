@@ -203,7 +203,8 @@ int main(void)
 """
 
 
-@pytest.mark.parametrize("runs", [3, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.slow  # tests/test_firmware.py has the same on this computer.
+@pytest.mark.parametrize("runs", [3, 100])
 @pytest.mark.parametrize("board", ["m4"], indirect=True)
 def test_two_models_run_again_and_again_and_refuse_wrong_arguments(board: str, runs: int, tmp_path: Path) -> None:
     target = BOARDS[board].target

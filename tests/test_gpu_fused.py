@@ -73,6 +73,7 @@ def beside(given: Mapping[str, Array]) -> dict[str, Array]:
     return {**turned, **{n: x for n, x in given.items() if n not in "qkv"}}
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("options", [
     {"mask": "byte", "keys": 2}, {"mask": "float", "beside": True}, {"width": "33"}, {"width": "128", "keys": 1},
 ], ids=str)  # fmt: skip

@@ -145,7 +145,7 @@ def same(programs: tuple[Program, Program], given: Mapping[str, Array]) -> NDArr
     return np.asarray(fused, np.float32)
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(("method", "mask"), CASES)
 def test_equal_to_the_bit(method: str, mask: str, both: Callable[..., tuple[Program, Program]]) -> None:
     converted = softq.convert(model(mask=mask), method=method, allow_substitute=True).model
@@ -168,7 +168,7 @@ def test_against_onnxruntime(both: Callable[..., tuple[Program, Program]]) -> No
         np.testing.assert_allclose(same(programs, given), np.asarray(session.run(None, given)[0]), rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("width", ["32", "64", "80", "d"])
 @pytest.mark.parametrize("keys", [1, 2])
 def test_fewer_heads_of_keys(keys: int, width: str, both: Callable[..., tuple[Program, Program]]) -> None:

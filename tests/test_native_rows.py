@@ -339,7 +339,7 @@ def test_a_row_alone_is_the_row_among_others(name: str, kind: DType) -> None:
             assert same_bits(together, np.concatenate([one[output] for one in alone])), length
 
 
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(5)
 @needs_host
 @pytest.mark.parametrize(
     ("name", "settings", "kind", "masked"),
@@ -468,7 +468,7 @@ def test_a_table_that_rises_by_one_is_looked_up(machine: Cpu) -> None:
     assert_same(host, np.stack([-octaves, 3 - octaves]).astype(np.float32) * np.float32(math.log(2)))
 
 
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(4)
 @needs_host
 @pytest.mark.parametrize("machine", each_machine(FEW))
 @pytest.mark.parametrize("scope", ["site", "head"])

@@ -18,7 +18,11 @@ from tests.rowhost import Array, Outputs
 from tests.test_native_rows import HOST, MACHINES, Host, each_machine
 from tests.test_rowprog_ops import *  # noqa: F403  (collected here a second time)
 
-pytestmark = pytest.mark.skipif(not MACHINES or shutil.which("gcc") is None, reason="needs gcc and an x86-64 processor")
+pytestmark = [
+    pytest.mark.skipif(not MACHINES or shutil.which("gcc") is None, reason="needs gcc and an x86-64 processor"),
+    # All of them are in the quick run of the other backends.
+    pytest.mark.quick_cases(12),
+]
 
 
 @pytest.fixture(params=each_machine((HOST,)), autouse=True)

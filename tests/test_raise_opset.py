@@ -69,7 +69,7 @@ CASES = [
 ]
 
 
-@pytest.mark.quick_cases(12)
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("version", [1, 9, 11, 12])
 @pytest.mark.parametrize("name", ["Softmax", "LogSoftmax", "Hardmax"])
 @pytest.mark.parametrize("symbolic", [False, True], ids=["fixed", "symbolic"])

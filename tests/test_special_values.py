@@ -125,7 +125,7 @@ def everywhere(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return request.param, [on_onnxruntime(proto), artifact]
 
 
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("kind", TYPES)
 def test_special_scores(everywhere: tuple[str, list[Run]], kind: str) -> None:
     method, backends = everywhere
@@ -142,7 +142,7 @@ def test_special_scores(everywhere: tuple[str, list[Run]], kind: str) -> None:
         assert run(x=SCORES[:0], keep=np.ones((0, 4), np.bool_))[name].shape == (0, 4)
 
 
-@pytest.mark.quick_cases(12)
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize(("mask", "fully_masked"), [("-inf", NAN), ("-1e30", 0.25)])
 def test_masked_scores(everywhere: tuple[str, list[Run]], kind: str, mask: str, fully_masked: float) -> None:

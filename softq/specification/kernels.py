@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from softq.errors import ProofError, UsageError
 from softq.methods import Method, Options
@@ -47,7 +47,7 @@ class Kernel:
         """Bits of the widest integer; None without a proof."""
         return None if self.proof is None else self.proof.widest_bits
 
-    @property
+    @cached_property
     def largest_length(self) -> int:
         """The greatest length of a row for which nothing overflows."""
         return largest_length(self.program)
@@ -58,6 +58,7 @@ class Kernel:
         return all(node.dtype is not DType.F32 for node in _all_nodes(self.program))
 
 
+@lru_cache(maxsize=256)
 def kernel(method: Method, scores: DType, length: int) -> Kernel:
     """Return the method for scores of this type, and rows of up to `length` elements.
 
