@@ -131,6 +131,7 @@ def test_amounts_have_the_same_names_for_every_method() -> None:
         assert all(amount.value >= 0 and amount.unit for amounts in found for amount in amounts.values())
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ["LUT4", "BRAM"])
 def test_a_plan_saves_a_cost_instead_of_bits(tmp_path: Path, name: str) -> None:
     """Where everything keeps the budget, it has the least of it there is; methods without it are left out."""

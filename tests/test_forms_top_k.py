@@ -64,7 +64,7 @@ SCATTERED: dict[str, tuple[str, str]] = {
 FORMS = {**SOFTMAX_LAST, **SCATTERED}
 
 
-@pytest.mark.quick_cases(8)
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("any_length", [False, True])
 def test_it_is_found_with_its_k_and_replaced(name: str, any_length: bool) -> None:

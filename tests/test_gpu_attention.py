@@ -182,7 +182,8 @@ needs_nvcc = pytest.mark.skipif(nvcc.find() is None, reason="needs nvcc: pip ins
 
 
 @needs_nvcc
-@pytest.mark.parametrize("arch", [*(pytest.param(a, marks=pytest.mark.slow) for a in ("sm_75", "sm_80")), "sm_90"])
+@pytest.mark.slow  # Those of epilogues are in the quick run, and tests/test_gpu_build.py compiles attentions.
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
 def test_kernels_compile_and_spill_nothing(arch: str) -> None:
     kinds = ("f16",) if arch == "sm_75" else ("f16", "bf16")  # sm_75 multiplies no bf16
     text, count = CUDA.prelude(), 0

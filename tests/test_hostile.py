@@ -31,6 +31,7 @@ SECONDS = 10.0
 """The bound of docs/limits.md."""
 
 
+@pytest.mark.quick_cases(30)
 @pytest.mark.parametrize("name", [*BOMBS, *WRONG])
 def test_a_hostile_model_is_read_or_refused(name: str) -> None:
     make, words = {**BOMBS, **WRONG}[name]

@@ -32,7 +32,7 @@ FORMATS: Sequence[tuple[str, Mapping[str, object], float, int, int]] = (
 )
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("name", "settings", "unit", "largest", "one"), FORMATS)
 def test_the_arithmetic(name: str, settings: Mapping[str, object], unit: float, largest: int, one: int) -> None:
     plain = program_of(name, settings)

@@ -37,7 +37,7 @@ def test_the_constants() -> None:
     assert (round(0.818 * 2**15), round(0.568 * 2**15)) == (26804, 18612)
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("fraction", "bits"), [(4, 4), (1, 4), (8, 3), (5, 2)])
 @pytest.mark.parametrize("output", ["pair", "uint8"])
 def test_the_arithmetic(fraction: int, bits: int, output: str) -> None:

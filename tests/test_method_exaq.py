@@ -15,7 +15,7 @@ from softq.rowprog import DType, run
 from tests.conformance import assert_conforms, program_of
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("bits", "clip"), [(2, 5.17), (3, 5.56), (4, 5.93), (4, 10.7)])
 @pytest.mark.parametrize("step", [0.0625, 0.25])
 def test_codes_and_weights(bits: int, clip: float, step: float) -> None:
