@@ -213,6 +213,7 @@ def test_only_the_interface_is_exported(rows: Path) -> None:
     assert not [line for line in needed.stdout.splitlines() if line.split()[-1].startswith("cu")]
 
 
+@pytest.mark.slow  # A library of C for that processor.
 def test_a_library_for_another_processor(libcuda: Path, tmp_path: Path) -> None:
     folder = written(rows_program(), tmp_path / "rows", host=AARCH64)
     with open(folder / "libmodel.so", "rb") as file:

@@ -25,6 +25,7 @@ def look(out: Path, function: str, dtype: str = "float32", **given: object) -> A
     return audit("function", out, options={"of": f"{BROKEN}:{function}"}, dtype=dtype, longest=512, length=40, **given)  # type: ignore[arg-type]
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize(
     ("function", "dtype", "kinds"),
     [

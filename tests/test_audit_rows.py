@@ -106,6 +106,7 @@ def test_what_a_runtime_refuses_is_told_in_its_own_words(tmp_path: Path) -> None
             audit("function", tmp_path / "out", options={"of": f"{own}:softmax"})
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("scale", "length"), [(0.0001, 40), (0.05, 3000), (0.05, 3)])
 def test_odd_scales_and_lengths_have_rows_that_are_possible(scale: float, length: int, tmp_path: Path) -> None:
     given = {"of": f"{BROKEN}:right"}

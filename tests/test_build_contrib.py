@@ -206,7 +206,7 @@ CASES: dict[str, tuple[str, dict[str, Array | None], list[int], dict[str, Any]]]
 }  # fmt: skip
 
 
-@pytest.mark.quick_cases(10)
+@pytest.mark.quick_cases(7)
 @pytest.mark.parametrize("case", CASES)
 def test_operators(case: str, tmp_path: Path) -> None:
     operator, inputs, outputs, attributes = CASES[case]

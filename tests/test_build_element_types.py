@@ -61,6 +61,7 @@ MIDDLE = {
 }
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("source", MIDDLE)
 def test_a_round_trip_through_another_type_loses_what_that_type_cannot_hold(source: str, tmp_path: Path) -> None:
     nodes: list[onnx.NodeProto] = []

@@ -39,6 +39,7 @@ def close(found: Array, wanted: Array) -> None:
     np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * float(np.max(np.abs(wanted))))
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("onesided", [None, 0, 1])
 @pytest.mark.parametrize("length", ["N", "1000"])
 def test_frames(onesided: int | None, length: str, tmp_path: Path) -> None:
@@ -75,6 +76,7 @@ CASES: list[tuple[str, tuple[int, ...], str, int, int]] = [
 ]
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(("attributes", "shape", "length", "axis", "opset"), CASES)
 def test_transforms(
     attributes: str, shape: tuple[int, ...], length: str, axis: int, opset: int, tmp_path: Path

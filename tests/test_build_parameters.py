@@ -175,13 +175,14 @@ CASES: Mapping[str, tuple[str, Sequence[Mapping[str, Array]]]] = {
 }
 
 
-@pytest.mark.quick_cases(12)
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("name", CASES)
 def test_parameters_of_the_run_equal_onnxruntimes(name: str, tmp_path: Path) -> None:
     graph, feeds = CASES[name]
     check(graph, feeds, tmp_path, relative=1e-5)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     ("graph", "feed", "message"),
     [

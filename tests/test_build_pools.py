@@ -29,6 +29,7 @@ PLACES = {
 }  # fmt: skip
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("case", PLACES)
 def test_where_the_greatest_elements_stand(case: str, tmp_path: Path) -> None:
     """Of equal ones the first; a quarter of the elements are equal to others. Some windows have but -inf."""
@@ -123,6 +124,7 @@ GREATEST = {
 }
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("case", GREATEST)
 def test_greatest_elements(case: str, tmp_path: Path) -> None:
     shape, attributes, shapes = GREATEST[case]

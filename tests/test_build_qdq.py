@@ -65,6 +65,7 @@ def product(form: str, zero: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
     return model, {"a": rng.integers(-128, 128, (7, 50)).astype(np.int8)}
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("zero", [0, 7])
 def test_gemm_gives_what_matmul_gives(zero: int, target: str, tmp_path: Path) -> None:

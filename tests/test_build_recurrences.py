@@ -102,7 +102,7 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.quick_cases(8)
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("case", CASES)
 def test_a_layer_gives_what_onnxruntime_gives(case: str, tmp_path: Path) -> None:
     model, feeds = layer(**CASES[case])

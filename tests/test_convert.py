@@ -51,7 +51,7 @@ def by_interpreter(
         return out["weights"].astype(np.float64) / out["normalizer"].astype(np.float64)
 
 
-@pytest.mark.quick_cases(150)
+@pytest.mark.quick_cases(100)
 @pytest.mark.parametrize("guard", [False, True])
 @pytest.mark.parametrize("mask", [None, *MASKS])
 @pytest.mark.parametrize("method", sorted(METHODS.entries()))
@@ -90,7 +90,7 @@ def test_scores_that_are_nan_or_infinite() -> None:
     assert not np.any(np.isnan(got[1:]))
 
 
-@pytest.mark.quick_cases(90)
+@pytest.mark.quick_cases(60)
 @pytest.mark.parametrize("opset", range(18, 27))
 @pytest.mark.parametrize("method", sorted(METHODS.entries()))
 def test_every_opset_passes_the_checker(method: str, opset: int) -> None:

@@ -58,6 +58,7 @@ def published(step: float):
     return derive
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(("step", "width"), [(0.0625, 15), (0.05, 15), (1.0, 15), (2.0**-10, 8), (0.02, 24)])
 def test_the_form_in_32_bits(step: float, width: int) -> None:
     settings = {"step": step, "weight_bits": width}

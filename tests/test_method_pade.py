@@ -58,6 +58,7 @@ def test_the_weights(order: int) -> None:
     ]
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("order", [1, 2, 3])
 @pytest.mark.parametrize("masked", [False, True])
 def test_every_backend_has_the_same_weights(order: int, masked: bool) -> None:

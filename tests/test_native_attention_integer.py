@@ -96,7 +96,7 @@ class Attention:
         return result
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("cpu", "weight_bits", "masked"),
     [

@@ -53,6 +53,7 @@ def assert_equal(model: onnx.ModelProto, inputs: dict[str, Array]) -> None:
         np.testing.assert_allclose(found[output.name].astype(np.float64), np.asarray(wanted), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", ["batch size", "n+1", "2*n", "ünï", "-1", "begin", 'n"; drop', "elem_offset", None])
 def test_any_name_of_a_dimension_will_do(name: str | None) -> None:
     nodes = [node("Softmax", "x", "y"), node("Concat", "y w", "z", axis=0)]
@@ -79,6 +80,7 @@ def test_outputs_that_are_inputs_weights_or_given_twice(length: int) -> None:
         np.testing.assert_array_equal(found[name], wanted)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("opset", [7, 11, 13, 17, 20, 23, 25])
 def test_operator_sets(opset: int) -> None:
     nodes = [node("Softmax", "x", "y", axis=1), node("Relu", "y", "z")]

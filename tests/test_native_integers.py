@@ -161,6 +161,7 @@ CASES = [
 ]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("kind", "form", "method"), CASES, ids=[f"{c[0]}-{c[2]}" for c in CASES])
 def test_attention(kind: str, form: dict[str, bool], method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fused as unfused, to the bit; as onnxruntime up to rounding at the boundaries of codes."""

@@ -17,6 +17,7 @@ pytest.importorskip("tvm")
 MODELS = Path(__file__).parent.parent / "models"
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("method", ["exact", "deferred-log"])
 @pytest.mark.parametrize("name", ["mnist_vit", "wikipedia_lm"])
 def test_models_equal_onnxruntime(name: str, method: str) -> None:

@@ -363,6 +363,7 @@ GROUPS = (pointwise, arithmetic, functions, reductions, indexing, slices, shapes
           quantized)  # fmt: skip
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.__name__)
 def test_operators_equal_onnxruntime(group: object) -> None:

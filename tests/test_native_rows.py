@@ -339,7 +339,7 @@ def test_a_row_alone_is_the_row_among_others(name: str, kind: DType) -> None:
             assert same_bits(together, np.concatenate([one[output] for one in alone])), length
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(3)
 @needs_host
 @pytest.mark.parametrize(
     ("name", "settings", "kind", "masked"),
@@ -395,7 +395,7 @@ def test_scales_of_groups(machine: Cpu) -> None:
         np.testing.assert_allclose(found["normalizer"], ours["normalizer"], rtol=1e-4)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @needs_host
 @pytest.mark.parametrize("machine", each_machine())
 def test_every_pair_of_a_maximum_and_a_score(machine: Cpu) -> None:

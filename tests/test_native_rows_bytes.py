@@ -42,7 +42,7 @@ def _compare(program: Program, names: list[str], machine: Cpu, masked: bool) -> 
         assert_same(host, rows, shift=length % 3, **given)
 
 
-@pytest.mark.quick_cases(8)
+@pytest.mark.quick_cases(5)
 @needs_host
 @pytest.mark.parametrize(("name", "masked"), [*((n, False) for n in INTEGER_ONLY), ("i-exp", True), ("ita", True)])
 def test_codes_and_sum_of_every_integer_only_method(name: str, masked: bool) -> None:
