@@ -94,7 +94,7 @@ def test_there_are_as_many_as_are_known() -> None:
     assert set(REFUSED) <= set(CASES)
 
 
-@pytest.mark.quick_cases(90)
+@pytest.mark.quick_cases(64)
 @pytest.mark.parametrize("name", CASES)
 def test_the_exact_method_changes_nothing(name: str) -> None:
     case, result = ALL[name], converted(name, "exact")
@@ -121,7 +121,7 @@ MODIFIED = "test_flexattention_prob_mod_expanded_ver26"
 ATTENTION = [name for name in CASES if "attention" in name and name not in (MODIFIED, *REFUSED)]
 
 
-@pytest.mark.quick_cases(45)
+@pytest.mark.quick_cases(30)
 @pytest.mark.parametrize("name", ATTENTION)
 def test_four_bits_keep_what_is_finite_and_what_is_zero(name: str) -> None:
     # onnx's reference, which runs bfloat16, fails in GatherElements of a row of more than 32 elements.

@@ -53,6 +53,7 @@ def close(got: np.ndarray, want: np.ndarray) -> None:
     assert np.mean(np.abs(got[finite] - want[finite]) > 1e-5) < 0.05
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("name", sorted({*ATTENTIONS} - {"half"}))
 def test_close_to_the_function(name: str, library: Path) -> None:
     for dims in (DIMS, LONGER):
@@ -111,6 +112,7 @@ BYTES: dict[str, OptionValue] = {"weight_bits": 8, "peak": "full"}
 """Options with which a weight is a byte."""
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("zero", [0, 3])
 @pytest.mark.parametrize(
     ("settings", "pack"),

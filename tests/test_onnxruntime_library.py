@@ -69,6 +69,7 @@ def ours(slice_of: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return slice_of
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("each", [*calls((FAST, SMALL), (4,))], ids=lambda each: each.name)
 def test_equal_to_the_function(each: Chosen, slice_of: Path, tmp_path: Path) -> None:
     check(each, slice_of / manifest.OPERATOR_LIBRARY, tmp_path)

@@ -28,6 +28,7 @@ def log_probabilities(plan: Plan | None, images: np.ndarray[tuple[int, ...], np.
     return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("widths", [WIDTHS, (4,)])
 def test_gains_are_the_divergence_over_the_squared_error(tmp_path: Path, widths: tuple[int, ...]) -> None:
     data = cut(IMAGES, tmp_path / "data.npz", 96)

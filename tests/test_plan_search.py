@@ -194,6 +194,7 @@ def test_few_samples_do_not_show_what_their_value_keeps(tmp_path: Path, images: 
     assert found.mean_bits == min(kept)
 
 
+@pytest.mark.slow
 def test_a_plan_that_breaks_on_the_other_data_however_wide_it_is_fails(
     tmp_path: Path, images: np.ndarray[Any, Any]
 ) -> None:

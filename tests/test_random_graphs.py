@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import softq
 from softq.compiler.frontend.converters import converters, full_name
 from softq.passes import PASSES
+from tests.amount import amount
 from tests.random_graph import DrawnModel, Graph, draw_graph, is_absent
 from tests.random_operators import OLD, OPERATORS
 
@@ -99,7 +100,7 @@ def draw(seed: int) -> DrawnModel:
     return draw_graph(OPERATORS, OLD, Random(seed))
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=amount(7, 12), deadline=None, derandomize=True)
 @given(st.integers(0, 2**32 - 1))
 def test_random_graphs(seed: int) -> None:
     compare(draw(seed), seed)

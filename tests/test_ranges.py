@@ -332,7 +332,7 @@ def _random_programs(seed: int, dtype: DType, analyse: Callable[[Program, int], 
     return proved
 
 
-@pytest.mark.quick_cases(28)
+@pytest.mark.quick_cases(20)
 @pytest.mark.parametrize(
     "dtype", [DType.I8, DType.U8, DType.I16, DType.I32, DType.I64, DType.U64, DType.F32], ids=lambda d: d.value
 )
