@@ -27,7 +27,7 @@ from softq.io_binding import (
 )
 from softq.metrics import Measured, Metric, PerSample, change_interval, count_flips, find_metric, value_interval
 from softq.reports import MetricResult, PairedInterval, Report, check_gate, judge
-from softq.runner import OnnxRunner, Runner
+from softq.runner import OnnxRunner, Runner, name_of_model
 from softq.timing import compare_times
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def check(
     candidate: Model,
     data: DataSource,
     *,
-    metrics: Sequence[str] = (),
+    metrics: str | Sequence[str] = (),
     labels: str | None = None,
     output: str | None = None,
     batch: int | None = None,
@@ -64,15 +64,17 @@ def check(
         reference: A path, an `onnx.ModelProto`, an `onnx_ir.Model` or a `Runner`.
         candidate: The same; its inputs and the compared output must agree with the reference's.
         data: See `softq.data`.
-        metrics: Names of metrics, or `package.module:function`. By default, those that the data allow: with integer
-            labels and an output [N, C], top1-accuracy and top1-agreement; with token ids and an output [N, T, V],
-            perplexity, top1-agreement and kl; with real labels, spearman and cosine; always relative-error and
-            max-error behind these; and without labels top1-agreement (for [N, C]) and cosine before them.
+        metrics: Names of metrics, or `package.module:function`; a text is one name. By default, those that the data
+            allow: with integer labels and an output [N, C], top1-accuracy and top1-agreement; with token ids and an
+            output [N, T, V], perplexity, top1-agreement and kl; with real labels, spearman and cosine; always
+            relative-error and max-error behind these; and without labels top1-agreement (for [N, C]) and cosine before
+            them.
         labels: The label to use, or the name of a model input (token ids); by default the data's only label.
         output: The output to compare; by default the first one of floats.
         batch: Samples to run at a time; by default what the model prescribes, else as many of 32 as keep the output
             below 64 MiB.
-        max_drop: The gate: worse than the reference by at most so much in the metric's unit, or `X%` of its value.
+        max_drop: The gate: worse than the reference by at most so much in the metric's unit, or `X%` of its value. Of a
+            metric that compares the two, the reference's value is that of the reference compared with itself.
         limit: The gate: a value of at least (at most, if lower is better) so much.
         threads: Threads of onnxruntime; all cores by default.
         input_shapes: For an input's name its lengths (None for an axis that stays open), or lengths by the names that
@@ -87,8 +89,7 @@ def check(
     chosen = _find(metrics)
     if chosen:
         check_gate(chosen[0], max_drop, limit)
-    models = _fixed([reference, candidate], input_shapes)
-    ours, theirs = (m if isinstance(m, Runner) else OnnxRunner.open(m, threads=threads, spin=not time) for m in models)
+    ours, theirs = _open([reference, candidate], input_shapes, threads, spin=not time)
     inputs = common_inputs(ours, theirs)
     return _compare((ours, theirs), data, inputs, chosen, labels, output, batch, max_drop, limit, time, progress)
 
@@ -97,7 +98,7 @@ def score(
     model: Model,
     data: DataSource,
     *,
-    metrics: Sequence[str] = (),
+    metrics: str | Sequence[str] = (),
     labels: str | None = None,
     output: str | None = None,
     batch: int | None = None,
@@ -127,6 +128,17 @@ def score(
     return _compare((runner,), data, runner.inputs, chosen, labels, output, batch, None, limit, False, progress)
 
 
+def _open(
+    models: Sequence[Model], shapes: InputShapes | None, threads: int | None, *, spin: bool
+) -> tuple[Runner, ...]:
+    """Return a runner of each model, under the name that the caller gave it; runners stay as they are."""
+    names = [model.name if isinstance(model, Runner) else name_of_model(model) for model in models]
+    return tuple(
+        model if isinstance(model, Runner) else OnnxRunner.open(model, threads=threads, spin=spin, name=name)
+        for name, model in zip(names, _fixed(models, shapes), strict=True)
+    )
+
+
 def _fixed(models: Sequence[Model], shapes: InputShapes | None) -> Sequence[Model]:
     """Return the models with inputs of these shapes; runners stay as they are."""
     if not shapes:
@@ -143,7 +155,8 @@ def _fixed(models: Sequence[Model], shapes: InputShapes | None) -> Sequence[Mode
     return copies
 
 
-def _find(metrics: Sequence[str]) -> list[Metric]:
+def _find(metrics: str | Sequence[str]) -> list[Metric]:
+    metrics = [metrics] if isinstance(metrics, str) else metrics
     chosen = [find_metric(name) for name in metrics]
     if len({metric.name for metric in chosen}) < len(chosen):
         raise UsageError(f"metrics {', '.join(metrics)}: one is named twice")
@@ -184,6 +197,8 @@ def _compare(
         names = [s.name if alone else common_output(ours, theirs, s.name).name for s in ours.outputs]
     size = batch_size(dataset, spec, batch)
     meters = [metric.start(spec.name, label) for metric in chosen]
+    # What a paired metric has lost is counted from the reference compared with itself.
+    itself = chosen[0].start(spec.name, label) if drop is not None and chosen[0].paired else None
     done, times = 0, None
     for part in dataset.batches(size):
         if time and times is None:
@@ -192,10 +207,14 @@ def _compare(
         results = [run_batch(runner, part.inputs, names, part.samples) for runner in runners]
         for meter in meters:
             meter.update(results[0], results[-1], labels_of(part, label))
+        if itself is not None:
+            itself.update(results[0], results[0], labels_of(part, label))
         done += part.samples
         if progress is not None:
             progress(done, dataset.samples)
-    found = tuple(_result(metric, meter.result()) for metric, meter in zip(chosen, meters, strict=True))
+    measured = [meter.result() for meter in meters]
+    found = tuple(_result(metric, one) for metric, one in zip(chosen, measured, strict=True))
+    judged = found if itself is None else (_change(chosen[0], itself.result(), measured[0], found[0]), *found[1:])
     if alone:
         found = tuple(replace(one, reference=None, difference=None, interval=None, samples=None) for one in found)
     return Report(
@@ -207,7 +226,7 @@ def _compare(
         count=done,
         batch=size,
         metrics=found,
-        gate=judge(found, drop, limit),
+        gate=judge(judged, drop, limit),
         versions=versions(),
         time_ratio=times,
     )
@@ -244,6 +263,18 @@ def _result(metric: Metric, measured: Measured) -> MetricResult:
         interval=_interval(metric, measured),
         samples=measured.samples,
     )
+
+
+def _change(metric: Metric, itself: Measured, measured: Measured, result: MetricResult) -> MetricResult:
+    """Return the result of a paired metric as a change from the value of the reference compared with itself."""
+    base, interval = itself.candidate, result.interval
+    if interval is not None and metric.kind is not None and itself.samples is not None and measured.samples is not None:
+        ours, theirs = (PerSample(one.candidate, one.weight) for one in (itself.samples, measured.samples))
+        interval = PairedInterval(
+            "difference", interval.estimate - base, interval.low - base, interval.high - base, interval.samples,
+            count_flips(metric.kind, ours, theirs),
+        )  # fmt: skip
+    return replace(result, reference=base, difference=result.candidate - base, interval=interval)
 
 
 def _interval(metric: Metric, measured: Measured) -> PairedInterval | None:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from softq.errors import InputError, UsageError
-from softq.passes.fix_dimensions import FixDimensions
+from softq.passes.fix_dimensions import FixDimensions, check_length
 from softq.wording import counted
 
 InputShapes: TypeAlias = Mapping[str, "Sequence[int | None] | Mapping[str, int]"]
@@ -117,10 +117,9 @@ def _fix(value: ir.Value, lengths: Sequence[int | None] | Mapping[str, int], nam
         raise InputError(f"{what} has {axes}, {given} given; it is {_text(value)}")
     dims: list[int | ir.SymbolicDim | None] = list(value.shape or [None] * len(lengths))
     for axis, (dim, length) in enumerate(zip(dims, lengths, strict=True)):
-        if length is not None and length < 0:
-            raise InputError(f"{what} cannot have {length} on axis {axis}")
         if length is None:
             continue
+        check_length(f"{what}, axis {axis}, cannot be", length)
         if isinstance(dim, int) and dim != length:
             raise InputError(f"{what} has {dim} on axis {axis}, {length} is given; it is {_text(value)}")
         if isinstance(dim, ir.SymbolicDim) and dim.value:

@@ -96,6 +96,7 @@ class OnnxRunner:
         spin: bool = True,
         optimize: bool = True,
         operators: Path | None = None,
+        name: str | None = None,
     ) -> OnnxRunner:
         """Return a runner of a model; `threads` is the number of threads, all cores by default.
 
@@ -103,6 +104,7 @@ class OnnxRunner:
         Without `optimize` the model runs as it is written: no kernel takes the place of several operators.
         A path is given to onnxruntime as it is, so weights beside the model are mapped, not copied. `operators` is a
         folder of operators that softq's functions run by (`softq.onnxruntime.register`), and not by their bodies.
+        `name` is what reports call it: by default the path, or the name of the graph.
 
         Raises:
             InputError: the model cannot be loaded, or takes something other than tensors; or the operators cannot.
@@ -122,7 +124,7 @@ class OnnxRunner:
             from softq.onnxruntime import register
 
             register(options, operators)
-        name = _name(model)
+        name = name_of_model(model) if name is None else name
         with scratch_folder() as folder:
             source = _source(model, name, options, folder)
             try:
@@ -152,10 +154,18 @@ class OnnxRunner:
         return dict(zip(names, cast("list[Array]", values), strict=True))
 
 
-def _name(model: str | os.PathLike[str] | onnx.ModelProto | ir.Model) -> str:
-    if isinstance(model, (str, os.PathLike)):
-        return os.fspath(model)
-    return f"<{model.graph.name or type(model).__name__}>"
+def name_of_model(model: str | os.PathLike[str] | onnx.ModelProto | ir.Model) -> str:
+    """Return what reports call a model: its path, or the name of its graph.
+
+    Raises:
+        UsageError: it is no model.
+    """
+    graph = getattr(model, "graph", None)
+    if graph is None:
+        from softq.modelfile import check_path
+
+        return os.fspath(check_path(model))
+    return f"<{graph.name or type(model).__name__}>"
 
 
 def _source(

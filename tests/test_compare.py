@@ -65,8 +65,48 @@ def test_gates() -> None:
     limited = check(model(PLAIN), model(DOUBLED), samples(), metrics=["relative-error"], limit=1)
     assert limited.passed
     assert limited.metrics[0].candidate == 1
-    with pytest.raises(UsageError, match="use limit"):
-        check(model(PLAIN), model(PLAIN), [{"x": np.ones((1, 4), np.float32)}], max_drop=1)
+
+
+@pytest.mark.parametrize(
+    ("metric", "best", "value"),
+    [("top1-agreement", 1.0, 0.0), ("cosine", 1.0, -1.0), ("relative-error", 0.0, 2.0), ("max-error", 0.0, None)],
+)
+def test_a_paired_metric_drops_from_the_reference_compared_with_itself(
+    metric: str, best: float, value: float | None
+) -> None:
+    """As in a sweep. BACKWARD gives the scores with the other sign."""
+    found = check(model(PLAIN), model(BACKWARD), samples(), metrics=metric, max_drop=1e9)
+    assert found.passed
+    assert found.metrics[0].reference is None
+    worst = found.metrics[0].candidate
+    assert value is None or worst == pytest.approx(value)
+    assert found.gate is not None
+    assert f"{metric} goes from {best:g} to {worst:.6g}, worse by {abs(best - worst):.4g}" in found.gate.sentence
+    assert not check(model(PLAIN), model(BACKWARD), samples(), metrics=metric, max_drop=abs(best - worst) / 2).passed
+    assert not check(model(PLAIN), model(BACKWARD), samples(), metrics=metric, max_drop=0).passed
+
+
+def test_a_share_of_no_error_is_no_gate() -> None:
+    with pytest.raises(UsageError, match=r"max-drop is 1%, a share of the kl .* which is 0; give it without %"):
+        check(model(PLAIN), model(PLAIN), samples(), metrics="kl", max_drop="1%")
+    assert check(model(PLAIN), model(PLAIN), samples(10_000), metrics="top1-agreement", max_drop="1%").passed
+
+
+@pytest.mark.parametrize(
+    ("metric", "limit", "message"),
+    [
+        ("max-error", -1, "limit is -1; max-error is at least 0, so that no model could pass"),
+        ("top1-agreement", 1.5, "limit is 1.5; top1-agreement is at most 1, so that no model could pass"),
+        ("perplexity", 0.5, "limit is 0.5; perplexity is at least 1, so that no model could pass"),
+    ],
+)
+def test_a_limit_that_no_model_reaches_is_refused(metric: str, limit: float, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check(model(PLAIN), model(PLAIN), samples(), metrics=metric, limit=limit)
+
+
+def test_a_text_is_one_metric() -> None:
+    assert [one.name for one in check(model(PLAIN), model(PLAIN), samples(), metrics="kl").metrics] == ["kl"]
 
 
 def test_nan_in_the_candidate_fails_without_a_gate() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +72,12 @@ def test_an_axis_is_fixed_wherever_its_name_stands(
         ({"q": [1]}, "the model has no input 'q'; there are: 'x', 's'"),
         ({"x": [1, 3, 4]}, "input 'x' has 4 axes, 3 lengths are given; it is [N, 3, H, W]"),
         ({"x": [1, 4, 8, 8]}, "input 'x' has 3 on axis 1, 4 is given"),
-        ({"x": [-1, 3, 8, 8]}, "input 'x' cannot have -1 on axis 0"),
+        ({"x": [-1, 3, 8, 8]}, "input 'x', axis 0, cannot be -1; the least length is 1"),
+        ({"x": [0, 3, 8, 8]}, "input 'x', axis 0, cannot be 0; the least length is 1"),
         ({"x": {"batch": 1}}, "input 'x' has no axis named 'batch'; there are: 'H', 'N', 'W'"),
         ({"x": {"N": 1}, "s": {"N": 2}}, "dimension 'N' is given as 1 and as 2"),
-        ({"x": {"N": -3}}, "dimension 'N' cannot be -3"),
+        ({"x": {"N": -3}}, "dimension 'N' cannot be -3; the least length is 1"),
+        ({"x": {"N": 0}}, "dimension 'N' cannot be 0; the least length is 1"),
     ],
 )
 def test_what_contradicts_the_model_is_refused(shapes: InputShapes, message: str) -> None:
@@ -102,6 +105,19 @@ def test_commands_take_shapes(tmp_path: Path) -> None:
     # The candidate has its numbers already, and the reference names its axes.
     checked = run(main, ["check", model, out, "--data", data, "--input-shape", "x:N=2,H=8,W=9"])
     assert checked.exit_code == 0, checked.output
+    # Both are read to be given their shapes, and have the names of their files.
+    assert (model in checked.stdout, out in checked.stdout) == (True, True)
+    junit = tmp_path / "check.xml"
+    gate = ["--metric", "max-error", "--limit", "1e9", "--json", "--junit", str(junit)]
+    checked = run(main, ["check", model, out, "--data", data, "--input-shape", "x:N=2,H=8,W=9", *gate])
+    assert (json.loads(checked.stdout)["reference"], json.loads(checked.stdout)["candidate"]) == (model, out)
+    assert f"{out} against {model}" in junit.read_text()
+    nothing = ["--input-shape", "x:N=0"]
+    other, built = str(tmp_path / "other.onnx"), str(tmp_path / "built")
+    for words in (["check", model, out, "--data", data], ["convert", model, other], ["inspect", model],
+                  ["build", model, built, "--target", "verilog"]):  # fmt: skip
+        found = run(main, [*words, *nothing])
+        assert (found.exit_code, found.stderr) == (2, "softq: dimension 'N' cannot be 0; the least length is 1\n")
     wrong = run(main, ["inspect", model, "--input-shape", "x:1"])
     assert (wrong.exit_code, wrong.stderr.count("\n")) == (2, 1)
 

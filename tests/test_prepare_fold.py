@@ -155,6 +155,8 @@ def test_dimensions_get_numbers() -> None:
         FixDimensions({"M": 4})(ir.from_proto(before))
     with pytest.raises(InputError, match="cannot be -1"):
         FixDimensions({"N": -1})(ir.from_proto(before))
+    with pytest.raises(InputError, match="cannot be 0; the least length is 1"):
+        FixDimensions({"N": 0})(ir.from_proto(before))
 
 
 def test_inferred_shapes_add_to_what_is_there_and_leave_weights_alone() -> None:

@@ -129,8 +129,21 @@ def test_options_of_a_study_are_those_of_its_task() -> None:
     assert made == Task("m.onnx", "d.npz", "kl", Selection(("a",), batch=3), samples=4)
     with pytest.raises(UsageError, match="sites"):
         make_task("m.onnx", "d.npz", "kl", sites="attention*")
-    with pytest.raises(TypeError, match="workerz"):
+    with pytest.raises(UsageError, match="no option is called 'workerz'; nearest: workers"):
         softq.sweep(VIT, IMAGES, out="x", metric="kl", workerz=2)  # pyright: ignore[reportCallIssue]
+
+
+def test_what_is_no_model_and_no_data_is_one_line(tmp_path: Path) -> None:
+    wrong: Any = 42
+    model = "the model is an int; expected a path, an onnx.ModelProto or an onnx_ir.Model"
+    for call in (softq.convert, softq.inspect, lambda m: softq.check(m, VIT, IMAGES),  # pyright: ignore
+                 lambda m: softq.check(VIT, m, IMAGES, input_shapes={"images": {"batch": 1}}),  # pyright: ignore
+                 lambda m: softq.build(m, tmp_path / "built", target="verilog")):  # fmt: skip # pyright: ignore
+        with pytest.raises(UsageError, match=model):
+            call(wrong)  # pyright: ignore
+    nothing: Any = None
+    with pytest.raises(UsageError, match=r"data is None; expected a \.npz file"):
+        softq.check(VIT, VIT, nothing)
 
 
 def test_former_names_work_and_say_so(tmp_path: Path) -> None:

@@ -323,6 +323,9 @@ def test_two_writers(tmp_path: Path) -> None:
         (["--out", "/nowhere/at/all"], "does not exist"),
         (["--sites", "nothing"], "nothing"),
         (["--workers", "0"], "workers is 0"),
+        (["--calibration-draws", "2"], "--calibration-draws says how --calibration is drawn from, which is missing"),
+        (["--cost", "verilog,step=-1"], "step is -1; it must be a number above 0"),
+        (["--cost", "verilog,step=0.06:LUT9"], "target verilog says no LUT9"),
         (["--granularity", "head"], "granularity is head: a number per head is fitted on data; give --calibration"),
     ],
 )
@@ -331,7 +334,12 @@ def test_bad_usage_is_one_line(tmp_path: Path, more: list[str], message: str) ->
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
-    assert not (tmp_path / "out" / STUDY).exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_was_there_stays_where_nothing_is_measured(tmp_path: Path) -> None:
+    assert CliRunner().invoke(main, command(IMAGES, tmp_path, "--workers", "0")).exit_code == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_workers_find_what_one_process_finds(tmp_path: Path) -> None:

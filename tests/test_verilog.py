@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from softq.cli import main
 from softq.errors import RefusalError, SoftqError, UsageError
@@ -120,6 +120,25 @@ def test_a_wrong_table_is_found(tmp_path: Path) -> None:
     assert changed != text
     file.write_text(changed)
     assert "FAIL" in simulate(tmp_path, compile_core(tmp_path, "deferred_log", "iverilog"))
+
+
+@pytest.mark.parametrize("command", ["rtl", "hls"])
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path, command: str) -> None:
+    """The rule of `softq build`; files of kernels may lie side by side, and are replaced."""
+
+    def run(method: str) -> Result:
+        settings = ["--set", "step=0.06", "--length", "8", "--out", str(tmp_path)]
+        return CliRunner().invoke(main, [command, method, *settings])
+
+    for method in ("deferred-log", "deferred-log", "relu"):
+        done = run(method)
+        assert done.exit_code == 0, done.output
+    (tmp_path / "notes.json").write_text("{}")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    done = run("relu")
+    told = f"softq: output '{tmp_path}' is a folder with other things ('notes.json'); give a new or an empty one\n"
+    assert (done.exit_code, done.stderr) == (2, told)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -189,7 +189,12 @@ def sampling(command: Callable[..., None]) -> Callable[..., None]:
         from softq.calibration import Sampling
 
         names = {name: given.pop(f"calibration_{name}") for name in ("rows", "maps", "draws", "seed")}
-        command(*args, **given, sampling=Sampling(**{name: n for name, n in names.items() if n is not None}))
+        chosen = {name: number for name, number in names.items() if number is not None}
+        if chosen and given.get("calibration") is None:
+            raise UsageError(
+                f"--calibration-{next(iter(chosen))} says how --calibration is drawn from, which is missing"
+            )
+        command(*args, **given, sampling=Sampling(**chosen))
 
     for option in reversed(_SAMPLING):
         sampled = option(sampled)

@@ -17,13 +17,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from softq.data._arrays import LABEL, Array, Header, TensorSpec, fixed_batch
 from softq.data._dataset import DEFAULT_BATCH, Batch, Dataset
 from softq.data._files import npz_files, open_files, read_headers, read_npz
 from softq.data._items import FUNCTION, headers_of, load_function, load_object, open_items, repeat_call, repeat_items
-from softq.errors import InputError
+from softq.errors import InputError, UsageError
+from softq.wording import kind_of
 
 __all__ = [
     "DEFAULT_BATCH",
@@ -63,7 +64,7 @@ def open_data(
 
     Raises:
         InputError: the data cannot be used; the message names the array, what it is and what was expected.
-        UsageError: the function cannot be found.
+        UsageError: the function cannot be found, or `source` is nothing of these.
     """
     fixed_batch(inputs)
     for spec in inputs:
@@ -111,6 +112,11 @@ def name_of(source: DataSource) -> str:
 def _items(source: DataSource) -> Callable[[], Iterator[object]] | None:
     """Return what goes over the dicts, each time anew; None of files."""
     if not isinstance(source, (str, os.PathLike)):
+        if not isinstance(cast("object", source), Iterable):
+            raise UsageError(
+                f"data is {kind_of(source)}; expected a .npz file, a folder of them, the name of a function, or an"
+                " iterable of dicts"
+            )
         return repeat_items(source)
     name = os.fspath(source)
     return repeat_call(name) if FUNCTION.fullmatch(name) and not os.path.exists(name) else None

@@ -7,7 +7,7 @@ Weights of a model with external data stay on disk: `load` checks where each ten
 from __future__ import annotations
 
 from softq.modelfile.hashing import graph_hash, proto_without_weights, weights_fingerprint
-from softq.modelfile.reading import ModelLike, as_model, check_functions, load
+from softq.modelfile.reading import ModelLike, as_model, check_functions, check_path, load
 from softq.modelfile.writing import check_output, data_files, save
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "as_model",
     "check_functions",
     "check_output",
+    "check_path",
     "data_files",
     "graph_hash",
     "load",

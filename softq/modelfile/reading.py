@@ -6,17 +6,18 @@ import os
 import stat
 from collections import Counter
 from itertools import chain
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import onnx
 import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from softq.errors import InputError, root_line
+from softq.errors import InputError, UsageError, root_line
 from softq.modelfile.external import check_proto, check_tensor, model_folders, place_in_file, walk
 from softq.modelfile.structure import check_shape, check_structure
 from softq.modelfile.tensors import Held, replace_tensors
+from softq.wording import kind_of
 
 ModelLike: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | ir.Model"
 """What softq takes for a model."""
@@ -62,6 +63,7 @@ def as_model(model: ModelLike) -> ir.Model:
     The argument is never changed. Weights are shared with it, not copied.
 
     Raises:
+        UsageError: it is none of these.
         InputError: as in `load`; or a proto refers to external data (a proto does not know its folder).
     """
     if isinstance(model, onnx.ModelProto):
@@ -77,7 +79,18 @@ def as_model(model: ModelLike) -> ir.Model:
         _open_unknown(copy)
         copy.meta.update(model.meta)
         return _own(copy)
-    return load(model)
+    return load(check_path(model))
+
+
+def check_path(model: object) -> str | os.PathLike[str]:
+    """Return what can only be the path of a model.
+
+    Raises:
+        UsageError: it is no path.
+    """
+    if not isinstance(model, (str, os.PathLike)):
+        raise UsageError(f"the model is {kind_of(model)}; expected a path, an onnx.ModelProto or an onnx_ir.Model")
+    return cast("str | os.PathLike[str]", model)
 
 
 def check_functions(model: str | os.PathLike[str] | onnx.ModelProto) -> None:

@@ -11,6 +11,20 @@ from softq.graph.view import ModelView
 from softq.passes import PassEntry
 
 
+def check_length(cannot: str, length: int) -> None:
+    """Refuse a length that no axis can be fixed at: a model that takes nothing computes nothing.
+
+    Args:
+        cannot: The words in front of the length, up to "cannot be" or the like.
+        length: What is given.
+
+    Raises:
+        InputError: it is below 1.
+    """
+    if length < 1:
+        raise InputError(f"{cannot} {length}; the least length is 1")
+
+
 class FixDimensions(ir.passes.InPlacePass):
     """Writes a number wherever a shape has one of the names.
 
@@ -32,8 +46,7 @@ class FixDimensions(ir.passes.InPlacePass):
         for name, size in self.sizes.items():
             if name not in names:
                 raise InputError(f"no input has a dimension {name!r}; there are: {', '.join(sorted(names)) or 'none'}")
-            if size < 0:
-                raise InputError(f"dimension {name!r} cannot be {size}; 0 and more are sizes")
+            check_length(f"dimension {name!r} cannot be", size)
         fixed = [self._fix(value) for container in ModelView(model).containers for value in container.values]
         return ir.passes.PassResult(model, any(fixed))
 

@@ -41,20 +41,24 @@ def check_gate(metric: Metric, max_drop: str | float | None, limit: float | None
     """Return the parsed `max_drop`, after checking that the gate makes sense for the metric.
 
     Raises:
-        UsageError: both gates are given, a number is out of range, or the metric has no drop.
+        UsageError: both gates are given, a number is out of range, no model could pass, or the drop is a share of 0.
     """
     if max_drop is not None and limit is not None:
         raise UsageError(f"max-drop {max_drop} and limit {limit} are both given; one gate at a time")
     if limit is not None and not math.isfinite(limit):
         raise UsageError(f"limit is {limit}; it must be a finite number")
+    if limit is not None and (limit > metric.best if metric.direction == "higher" else limit < metric.best):
+        most = "at most" if metric.direction == "higher" else "at least"
+        raise UsageError(f"limit is {limit:g}; {metric.name} is {most} {metric.best:g}, so that no model could pass")
     if max_drop is None:
         return None
-    if metric.paired:
+    drop = parse_drop(max_drop)
+    if metric.paired and drop.relative and metric.best == 0:
         raise UsageError(
-            f"max-drop {max_drop}: metric {metric.name} compares the two models and has no drop; use limit, the"
-            f" {'least' if metric.direction == 'higher' else 'largest'} value allowed"
+            f"max-drop is {drop.text}, a share of the {metric.name} of the reference compared with itself, which is 0;"
+            " give it without %"
         )
-    return parse_drop(max_drop)
+    return drop
 
 
 def judge(results: Sequence[MetricResult], drop: Allowance | None, limit: float | None) -> Gate | None:

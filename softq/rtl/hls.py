@@ -24,7 +24,7 @@ from softq.rtl.arguments import (
     select_outputs,
     with_constants,
 )
-from softq.rtl.writing import make_folder, write_into
+from softq.rtl.writing import kernel_folder, write_into
 from softq.vectors.making import configured, scores_type
 from softq.vectors.rows import Row, choose
 
@@ -162,13 +162,13 @@ def write_hls(made: MadeFunction, folder: str | os.PathLike[str]) -> tuple[Path,
 
     Args:
         made: The function.
-        folder: Where they go; it is made if it is not there.
+        folder: Where they go; it is made if it is not there, and holds nothing but files of this kind.
 
     Raises:
-        UsageError: there is a file of that name.
+        UsageError: there is a file of that name, or a folder with other things.
         InputError: the folder cannot be made or written, or the disk is full.
     """
-    path, name = make_folder(folder), made.function.name
+    path, name = kernel_folder(folder), made.function.name
     contents = {
         f"{name}.h": made.function.text,
         f"{name}_tb.cpp": made.testbench,

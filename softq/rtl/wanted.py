@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -70,6 +71,8 @@ def parse_wanted(texts: Mapping[str, str]) -> Wanted:
         products=texts["products"],
         registers=_truth(texts, "registers"),
     )
+    if found.step is not None and not 0 < found.step < math.inf:
+        raise UsageError(f"step is {texts['step']}; it must be a number above 0")
     check_clock(found.clock)
     found.settings(1 if found.length is None else found.length)  # Refuses before the work what no core is built for.
     return found

@@ -6,8 +6,10 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
-from softq.files import make_folder, write_files
+from softq.errors import InputError, UsageError
+from softq.files import make_folder, read_json, write_files
 from softq.rtl.constraints import SPEED, check_clock, constraints
 from softq.rtl.making import MadeCore
 from softq.rtl.weighted import MadeWeightedCore
@@ -24,15 +26,46 @@ def write_rtl(
 
     Args:
         made: The core.
-        folder: Where they go; it is made if it is not there.
+        folder: Where they go; it is made if it is not there, and holds nothing but files of this kind.
         clock: Megahertz that constraints ask for.
 
     Raises:
-        UsageError: there is a file of that name, or no core has such a clock.
+        UsageError: there is a file of that name or a folder with other things, or no core has such a clock.
         InputError: the folder cannot be made or written, or the disk is full.
     """
     check_clock(clock)
-    return write_into(make_folder(folder), core_files(made, clock))
+    return write_into(kernel_folder(folder), core_files(made, clock))
+
+
+def kernel_folder(folder: str | os.PathLike[str]) -> Path:
+    """Return the folder that a core or a function goes into: nothing is there, or such files alone.
+
+    Files of NAME begin with `NAME.` or `NAME_`, and NAME.json beside them says what it is.
+
+    Raises:
+        UsageError: there is a file of that name, or a folder with other things.
+        InputError: the folder cannot be made or read.
+    """
+    path = make_folder(folder)
+    try:
+        files = sorted(os.listdir(path))
+        names = [file.removesuffix(".json") for file in files if _describes_kernel(path / file)]
+    except OSError as error:
+        raise InputError(f"cannot read '{path}': {error.strerror or error}") from error
+    for file in files:
+        if not any(file.startswith((f"{name}.", f"{name}_")) for name in names):
+            raise UsageError(f"output '{path}' is a folder with other things ({file!r}); give a new or an empty one")
+    return path
+
+
+def _describes_kernel(file: Path) -> bool:
+    if file.suffix != ".json":
+        return False
+    try:
+        facts = read_json(file)
+    except (OSError, ValueError):
+        return False
+    return isinstance(facts, dict) and {"softq", "method", "program"} <= cast("dict[str, object]", facts).keys()
 
 
 def write_into(folder: Path, contents: Mapping[str, bytes]) -> tuple[Path, ...]:

@@ -180,6 +180,8 @@ def measure(
         return None if costs is None or one.is_profiled else costs.of(one.method, one.options, one.site)
 
     todo = [job for job in jobs if job.setting.key not in done]
+    for job in todo:
+        cost_of(job.setting)  # What makes no sense is refused before anything is measured.
     if before is None or todo:
         total = subject.data.samples
         report = None if progress is None else lambda n: progress("float model", n, total)

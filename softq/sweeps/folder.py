@@ -56,6 +56,7 @@ def open_folder(folder: str | os.PathLike[str], force: bool) -> Generator[Path]:
     path = Path(folder)
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {str(path)!r}: the folder '{path.parent}' does not exist")
+    made = not path.exists()
     try:
         path.mkdir(exist_ok=True)
         descriptor = _open_lock(path / _LOCK)
@@ -76,6 +77,9 @@ def open_folder(folder: str | os.PathLike[str], force: bool) -> Generator[Path]:
         # While it is locked: whoever has opened it by now finds that it is gone, and makes another.
         remove(path / _LOCK)
         os.close(descriptor)
+        if made:
+            with contextlib.suppress(OSError):
+                path.rmdir()  # Where nothing came of it, it is empty.
 
 
 def _open_lock(path: Path) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any, TypedDict, Unpack
 from softq.calibration import Sampling
 from softq.data import DataSource
 from softq.errors import UsageError
+from softq.nearest import nearest
 from softq.plans import check_names
 from softq.runner import Runner
 from softq.sweeps.built import check_built
@@ -179,8 +180,13 @@ def make_task(model: ModelSource, data: DataSource, metric: str, **options: Unpa
 
     Raises:
         UsageError: the target of `cost` is unknown, or says none before a build; or one of `time_on` is unknown, does
-            not run here, or cannot be built; or `limit` is given beside `samples`, whose former name it is.
+            not run here, or cannot be built; or there is no option of a name; or `limit` is given beside `samples`,
+            whose former name it is.
     """
+    for name in options:
+        if name not in TaskOptions.__annotations__:
+            near = ", ".join(nearest(name, TaskOptions.__annotations__))
+            raise UsageError(f"no option is called {name!r}" + (f"; nearest: {near}" if near else ""))
     # None is how a caller says that he has none.
     given: dict[str, Any] = {name: value for name, value in options.items() if (name, value) != ("sampling", None)}
     if "limit" in given:

@@ -74,6 +74,11 @@ class Metric(ABC):
     needs: tuple[str, str] | None = field(default=None, kw_only=True)
 
     @property
+    def best(self) -> float:
+        """The best value that there is: of a paired metric that of a model compared with itself."""
+        return self.bounds[1] if self.direction == "higher" else self.bounds[0]
+
+    @property
     def paired(self) -> bool:
         """Whether the one value compares the candidate with the reference."""
         return False
