@@ -69,7 +69,7 @@ CASES = [
 ]
 
 
-@pytest.mark.quick_cases(8)
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("version", [1, 9, 11, 12])
 @pytest.mark.parametrize("name", ["Softmax", "LogSoftmax", "Hardmax"])
 @pytest.mark.parametrize("symbolic", [False, True], ids=["fixed", "symbolic"])
@@ -95,6 +95,7 @@ def test_rows_over_the_last_axis_stay_one_node() -> None:
     assert [node.op_type for node in raised(proto).graph.node] == ["Softmax"]
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     "path", sorted(glob.glob(os.path.join(os.path.dirname(onnx.__file__), "backend/test/data/light/light_*.onnx")))
 )

@@ -37,7 +37,7 @@ def outputs(plan: Plan, sessions: OnnxSessions) -> tuple[bytes, bytes]:
     return tuple(next(iter(one(feed).values())).tobytes() for one in (shared, alone))  # pyright: ignore
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", [name for name in ALL if METHODS.get(name).drop_in])
 def test_every_width_of_a_method(name: str) -> None:
     spec = METHODS.get(name).options.specs().get("bits")
@@ -67,6 +67,7 @@ def test_widths_share_a_session() -> None:
     assert len(sessions._open) == 1  # pyright: ignore[reportPrivateUsage]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("r", ["site", "head"])
 def test_fitted_numbers_and_mixed_widths(r: str) -> None:
     planner = Planner(VIT, Selection(), CALIBRATION)
