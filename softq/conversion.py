@@ -25,7 +25,7 @@ from softq.passes.fuse_attentions import REFUSED_KEY
 from softq.passes.locate import locate
 from softq.passes.quantize_attentions import FLOATS_KEY
 from softq.plan_application import follow
-from softq.plan_making import check_substitutes, plan_sites, softmaxes
+from softq.plan_making import check_substitutes, doubts, plan_sites, softmaxes
 from softq.plans import (
     DEFAULT_MAX_LENGTH,
     PLAN_KEY,
@@ -254,6 +254,7 @@ def convert(
             facts = None  # Calibration may write into the model.
         made = plan_sites(found, name, chosen_settings, fit, allow_substitute=allow_substitute)
         planned = {s.id: s for s in made}
+    warnings += doubts(planned.values())
     steps = make_steps(planned, rewrites, max_length, facts, inline=inline, fuse_attention=fuse_attention, qdq=qdq)
     for number, step in enumerate(steps):
         if progress is not None:

@@ -48,6 +48,12 @@ def check_own(site: Site, planned: SitePlan) -> None:
             raise UsageError(f"site {site.id} holds the function {own.method} with {held}; given is {name}={value}")
 
 
+def doubts(planned: Iterable[SitePlan]) -> list[str]:
+    """Return what there is to say of options that hardly anyone wants, each sentence once."""
+    found = [METHODS.get(site.method).doubt(site.configure()) for site in planned]
+    return [doubt for doubt in dict.fromkeys(found) if doubt]
+
+
 def softmaxes(sites: Iterable[Site]) -> list[Site]:
     """Return the sites that take a method and are a softmax, and not another function themselves."""
     return [site for site in sites if site.takes_method and site.function is None]

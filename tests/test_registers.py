@@ -160,7 +160,8 @@ def test_a_wrong_port_is_found(tmp_path: Path, mutant: str) -> None:
 
 def test_tables_of_a_head_are_those_of_its_options(tmp_path: Path) -> None:
     """The command says where each head's tables lie and what they hold: those of a core of these options alone."""
-    arguments = ["rtl", "deferred-log", "--set", "step=0.06", "--length", "64", "--registers", "--heads", "3"]
+    arguments = ["rtl", "deferred-log", "--set", "step=0.06", "--set", "steps=growing", "--length", "64"]
+    arguments += ["--registers", "--heads", "3"]
     arguments += ["--per-head", "r=12,23.7,31.5", "--out", str(tmp_path / "core")]
     done = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
@@ -168,7 +169,7 @@ def test_tables_of_a_head_are_those_of_its_options(tmp_path: Path) -> None:
     tables = {table["name"]: table for table in facts["registers"]["tables"]}
     assert {name: table["entries"] for name, table in tables.items()} == {"codes": 256, "weights": 16}
     for head, r in enumerate((12, 23.7, 31.5)):
-        alone = rtl("deferred-log", {**STEP, "r": r}, length=64, registers=True)
+        alone = rtl("deferred-log", {**STEP, "steps": "growing", "r": r}, length=64, registers=True)
         for table in alone.core.plan.registers:
             assert tables[table.name]["initial"][head] == list(table.initial[0]), (head, table.name)
     # Tables do not overlap, and a head's begins at a multiple of what it takes.

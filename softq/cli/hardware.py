@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import click
 
 from softq.cli import completing
 from softq.cli.arguments import parse_settings
 from softq.cli.options import JSON, METHOD_BITS, METHOD_SETTINGS
+from softq.cli.printing import print_notes
 from softq.cli.spelling import renamed
 from softq.errors import UsageError
 
 FITTED = click.option(
-    "--fitted", multiple=True, metavar="KEY=X", help="A number for an option that is fitted (KEY=site)."
+    "--fitted", multiple=True, metavar="KEY=X", help="A number for an option that calibration fits, one for each such."
 )
 _OF_HARDWARE = (
     click.argument("method", metavar="NAME", shell_complete=completing.METHODS),
@@ -50,11 +51,26 @@ def hardware_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def parse_arguments(
-    bits: int | None, settings: tuple[str, ...], fitted: tuple[str, ...], outputs: str
+    bits: int | None, settings: tuple[str, ...], fitted: tuple[str, ...], outputs: str = ""
 ) -> tuple[Mapping[str, object], Mapping[str, float], tuple[str, ...]]:
     """Return a method's options, the numbers that are fitted, and the names of outputs."""
     numbers = {key: parse_number(key, value) for key, value in parse_settings(fitted, None, "--fitted").items()}
     return parse_settings(settings, bits), numbers, tuple(part for part in outputs.split(",") if part)
+
+
+def print_doubts(
+    method: str,
+    settings: Iterable[Mapping[str, object]],
+    fitted: Mapping[str, float],
+    scores: str,
+) -> None:
+    """Warn of options that are allowed and that hardly anyone wants; each entry of `settings` is those of a head."""
+    from softq.methods import METHODS
+    from softq.vectors.making import SCORES, configured, scores_type
+
+    chosen, kind = METHODS.get(method), scores_type(scores, SCORES)
+    doubts = (chosen.doubt(configured(chosen, given, fitted, kind)[0]) for given in settings)
+    print_notes([f"warning: {doubt}" for doubt in dict.fromkeys(doubts) if doubt])
 
 
 def parse_number(key: str, value: object) -> float:

@@ -92,6 +92,8 @@ class Method(Generic[OptionsT]):
         calibration: What calibration data are used for, one line; "none" if for nothing.
         contract: Whether a backend may fuse a multiplication and an addition into one rounding.
         resolve: Replaces options that leave a choice ("auto") by what holds with or without calibration data.
+        doubt: Of resolved options that are allowed and give results that hardly anyone wants: a sentence that says so,
+            which who chose them is warned with; empty of all others.
         parameters: Run-time parameters from the fitted options: a number as an array [1] ([heads, 1, 1] per head), a
             table as [size] ([heads, 1, size] per head). `_fitted.per_head` makes it.
         candidates: For an option to be fitted, the values to try; the one with the least squared error of P V is taken.
@@ -119,6 +121,7 @@ class Method(Generic[OptionsT]):
     calibration: str = "none"
     contract: bool = False
     resolve: Callable[[OptionsT, bool], OptionsT] = lambda options, calibrated: options
+    doubt: Callable[[OptionsT], str] = lambda options: ""
     parameters: Callable[[OptionsT, Fitted], Mapping[str, NDArray[np.generic]]] = lambda options, fitted: {}
     candidates: Callable[[OptionsT, str], Sequence[float]] | None = None
     fit: Callable[[OptionsT, Sequence[Sample], Error], Mapping[str, float]] | None = None

@@ -25,7 +25,7 @@ from softq.rowprog.program import Scope
 
 LEAST_R, GREATEST_R = 0.125, 64.0
 GREATEST_R_OF_BYTES = 2048.0
-GREATEST_FIRST = 4.0
+LEAST_FIRST, GREATEST_FIRST = 0.25 / GREATEST_R, 4.0
 GREATEST_SHIFT = 4.0
 
 PER_OCTAVE = 16
@@ -134,7 +134,9 @@ def shape_beside(bits: int, r: OptionValue) -> Mapping[str, OptionValue]:
     """Return the shape that goes with r if nothing else is said: fitted with it, or for a number rounded roots."""
     if isinstance(r, str):
         return {"first": r, "shift": r, "slope": r if bits <= _FITTED_SLOPE_BITS else 0.0}
-    return rounded_roots(float(r))
+    roots = rounded_roots(float(r))
+    # Of distances in bytes r is so great that the least `first` is above that of the roots, and both below a byte.
+    return roots | {"first": max(roots["first"], LEAST_FIRST)}
 
 
 @dataclass(frozen=True)
@@ -144,12 +146,13 @@ class StepOptions(Options):
     bits: int = option(4, "bits of a code", low=2, high=8)
     steps: Literal["auto", "equal", "growing"] = option(
         "auto", "how the codes lie; growing is for 2 to 7 bits, of a distance as a float for 2 to 4; auto: growing "
-        "up to 7 bits, equal at 8 and where r is a number"
+        "up to 7 bits where r is no number or first, shift or slope is given; else equal"
     )  # fmt: skip
     distance: Literal["auto", "float", "byte"] = option(
         "auto", "what a code is found by: the distance from the maximum as a float, or, with growing steps, rounded to "
         "1/16 octave in a byte, with up to 7 bits then, and a table of 256 codes in the place of the root; auto: byte "
-        "with growing steps where r is no number, else float"
+        "with growing steps where r is no number, or that are growing for first, shift or slope, or have more than 4 "
+        "bits; else float"
     )  # fmt: skip
     r: float | Auto | Scope = option(
         "auto", "codes per octave (factor of 2 of the weight; their square with growing steps), or fit one per site or "
@@ -160,7 +163,7 @@ class StepOptions(Options):
     first: float | Auto | Scope = option(
         "auto", "with growing steps: octaves below the maximum at which code 1 begins, or fit it per site or head; "
         "auto: fitted where r is; 1 / (4 r) where r is a number; else what suits the width",
-        low=0.25 / GREATEST_R, high=GREATEST_FIRST,
+        low=LEAST_FIRST, high=GREATEST_FIRST,
     )  # fmt: skip
     shift: float | Auto | Scope = option(
         "auto", "with growing steps: what is taken off the root, so that the first steps differ less; or fit it per "
@@ -182,6 +185,11 @@ class StepOptions(Options):
     def shape(self) -> dict[str, float | str]:
         """First, shift and slope."""
         return {"first": self.first, "shift": self.shift, "slope": self.slope}
+
+    @property
+    def is_shaped(self) -> bool:
+        """Whether something is said that growing steps alone have: 0 says nothing, equal steps have neither."""
+        return any(value not in ("auto", 0.0) for value in self.shape.values())
 
     @property
     def of_bytes(self) -> bool:
@@ -208,7 +216,8 @@ class StepOptions(Options):
         """Return where the codes begin and what they weigh, fitted numbers in place of the options."""
         r = float(fitted.get("r", self.r))
         if r > self.greatest_r:
-            raise UsageError(f"deferred-log: r is {r:g}; allowed is up to {self.greatest_r:g} but for distance=byte")
+            where = "but for distance=byte" if self.steps == "growing" else "with equal steps, more with steps=growing"
+            raise UsageError(f"deferred-log: r is {r:g}; allowed is up to {self.greatest_r:g} {where}")
         if self.steps == "growing":
             return self.growth(fitted).steps(self.top, of_bytes=self.of_bytes)
         return equal_steps(self.top, r)
@@ -219,18 +228,40 @@ S = TypeVar("S", bound=StepOptions)
 
 def resolve_steps(options: S, calibrated: bool) -> S:
     """Return the options with what is usual, or what is fitted, in place of each "auto"."""
-    if options.distance == "auto":
-        bytes_do = options.steps != "equal" and isinstance(options.r, str) and options.bits in numbers.OF_BYTES
-        options = replace(options, distance="byte" if bytes_do else "float")
     if options.steps == "auto":
-        grow = options.of_bytes or (isinstance(options.r, str) and options.bits in numbers.OF_FLOATS)
-        options = replace(options, steps="growing" if grow else "equal")
+        widths = numbers.OF_FLOATS if options.distance == "float" else numbers.OF_BYTES
+        said = options.is_shaped or isinstance(options.r, str)
+        grow = options.distance == "byte" or (said and options.bits in widths)
+        # What only growing steps have is said to name the steps that are usual, which are of bytes.
+        of_bytes = options.distance == "byte" or (grow and options.distance == "auto")
+        options = replace(options, steps="growing" if grow else "equal", distance="byte" if of_bytes else "float")
+    if options.distance == "auto":
+        only_bytes = options.bits not in numbers.OF_FLOATS or isinstance(options.r, str)
+        bytes_do = options.steps == "growing" and options.bits in numbers.OF_BYTES and only_bytes
+        options = replace(options, distance="byte" if bytes_do else "float")
     check_steps(options)
     r = "site" if options.r == "auto" and calibrated else options.r
     if options.steps == "equal":
         return replace(options, r=R_EQUAL[options.bits] if r == "auto" else r)
     usual = options.built_in[options.bits] if r == "auto" else {"r": r, **shape_beside(options.bits, r)}
     return replace(options, r=usual["r"], **{name: usual[name] for name, v in options.shape.items() if v == "auto"})
+
+
+LEAST_REACH = 2.0
+"""Octaves down to the last code above zero, below which no fit of equal steps looks (`softq.methods._steps_fit`)."""
+
+
+def doubt_reach(options: StepOptions) -> str:
+    """Return what there is to say of equal steps that end near the maximum; empty of all others."""
+    if options.steps == "growing" or isinstance(options.r, str):
+        return ""
+    most, reach = (options.top - 1) / LEAST_REACH, (options.top - 1) / options.r
+    if reach >= LEAST_REACH:
+        return ""
+    return (
+        f"r is {options.r:g} with equal steps of {options.bits} bits: their last weight lies {reach:.2g} octaves below "
+        f"the maximum, and all beyond it is 0; fits of equal steps take at most r={most:g}"
+    )
 
 
 def check_steps(options: StepOptions) -> None:
@@ -249,9 +280,9 @@ def check_steps(options: StepOptions) -> None:
 
 
 def check_traceable(options: StepOptions) -> None:
-    """Refuse options that leave open what a program needs; a number for r settles the steps, equal, and the shape."""
+    """Refuse options that leave open what a program needs; a number for r alone settles the steps, equal."""
     fitted = options.r in FITTED_SCOPES
-    if options.r == "auto" or (options.steps == "auto" and fitted):
+    if options.r == "auto" or (options.steps == "auto" and (fitted or options.is_shaped)):
         raise UsageError("deferred-log: steps or r is auto; resolve() the options first")
     check_steps(options)
     for name, value in options.shape.items():

@@ -10,7 +10,7 @@ import numpy as np
 
 from softq.methods._contract import Error
 from softq.methods._options import FITTED_SCOPES
-from softq.methods._steps import LEAST_R, SHAPE, StepOptions
+from softq.methods._steps import LEAST_R, LEAST_REACH, SHAPE, StepOptions
 
 _MOVES = {"end": 0.12, "first": 0.4, "shift": 0.4, "slope": 0.3}
 """The search's first steps; those of end and first are factors' logarithms."""
@@ -22,7 +22,7 @@ _FINEST = 1 / 8
 def rates_to_try(options: StepOptions) -> list[float]:
     """Return numbers for r, rising: the last code but one lies 16 to 2 octaves down; beyond these nothing wins."""
     span = (options.top - 1) ** (2 if options.steps == "growing" else 1)
-    return [float(x) for x in np.geomspace(max(span / 16, LEAST_R), min(span / 2, options.greatest_r), 29)]
+    return [float(x) for x in np.geomspace(max(span / 16, LEAST_R), min(span / LEAST_REACH, options.greatest_r), 29)]
 
 
 def fit_steps(options: StepOptions, error: Error) -> Mapping[str, float]:

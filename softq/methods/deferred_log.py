@@ -181,6 +181,12 @@ def _resolve(options: DeferredLogOptions, calibrated: bool) -> DeferredLogOption
     return options
 
 
+def _doubt(options: DeferredLogOptions) -> str:
+    doubt = steps.doubt_reach(options)
+    growing = "an r of growing steps is given with its first and shift, or with steps=growing"
+    return f"deferred-log: {doubt}; {growing}" if doubt else ""
+
+
 def _check_rest(options: DeferredLogOptions) -> None:
     if options.rest == "mean" and (options.exact_sum or options.weight_bits in FITTED_SCOPES):
         raise UsageError("deferred-log: exact_sum is 1, or one of it and weight_bits is fitted, with rest=mean")
@@ -292,6 +298,7 @@ METHOD = Method(
     integer_scores=True,
     calibration="optional: fits r, the codes per octave, and how steps grow, per site or head, on the error of P V",
     resolve=_resolve,
+    doubt=_doubt,
     parameters=lambda options, fitted: per_head(**{options.varied: _constants})(options, fitted),
     fit=lambda options, samples, error: fit_steps(options, error),
     choices=(("weight_bits", _FITTED_WIDTHS), ("exact_sum", (0, 1))),

@@ -37,7 +37,7 @@ from dataclasses import dataclass, replace
 
 from softq.methods import FITTED_SCOPES, Auto, Method, Options, Outputs, Scope, option
 from softq.methods._fitted import Given, check_resolved, per_head, take
-from softq.methods._steps import GREATEST_R, LEAST_R, StepOptions, equal_steps, resolve_steps
+from softq.methods._steps import GREATEST_R, LEAST_R, StepOptions, doubt_reach, equal_steps, resolve_steps
 from softq.methods._steps_fit import rates_to_try
 from softq.rowprog import DType, Trace, Value
 from softq.rowprog.library import F32_MAX, LOG2_E, mask_scores
@@ -66,6 +66,11 @@ class DeferredLogOnlineOptions(Options):
 
 def _resolve(options: DeferredLogOnlineOptions, calibrated: bool) -> DeferredLogOnlineOptions:
     return replace(options, r=resolve_steps(options.several_passes, False).r)
+
+
+def _doubt(options: DeferredLogOnlineOptions) -> str:
+    doubt = doubt_reach(options.several_passes)
+    return f"deferred-log-online: {doubt}" if doubt else ""
 
 
 def _last_rise(r: float | Auto | Scope) -> int:
@@ -133,6 +138,7 @@ METHOD = Method(
     drop_in=True,
     calibration="optional: r=site or r=head fits the codes per octave on the error of P V",
     resolve=_resolve,
+    doubt=_doubt,
     parameters=per_head(r=_constants),
     candidates=lambda options, name: rates_to_try(options.several_passes),
 )

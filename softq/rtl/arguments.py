@@ -6,15 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from softq._version import __version__
 from softq.codegen.verilog.plan import Settings
 from softq.errors import UsageError
 from softq.methods import Method, Options
 from softq.rowprog import DType, Kind, Program
-from softq.rowprog.program import Node, param_of, substitute
 
 SCORES = (DType.I8, DType.U8)
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
@@ -43,19 +39,6 @@ def lengths_for(settings: Settings) -> list[int]:
 def patience(clocks: int) -> int:
     """Return after how many clocks without a move a core counts as stuck that takes so many for its longest row."""
     return _PATIENCE * clocks + 10_000
-
-
-def with_constants(program: Program, params: Mapping[str, ArrayLike]) -> Program:
-    """Return a program with its run-time parameters as constants."""
-    known: dict[Node, Node] = {}
-    for node in program.nodes():
-        if node.op == "param":
-            values = np.asarray(params[param_of(node).name], node.dtype.numpy)
-            if node.kind is Kind.TABLE:
-                known[node] = Node("table", (), node.dtype, node.kind, {"values": tuple(values.ravel().tolist())})
-            else:
-                known[node] = Node("const", (), node.dtype, node.kind, {"value": values.item()})
-    return replace(program, outputs=substitute(program.outputs, known, assumptions=True)) if known else program
 
 
 def select_outputs(program: Program, names: Sequence[str]) -> Program:

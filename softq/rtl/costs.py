@@ -9,7 +9,6 @@ from softq.errors import ProofError, RefusalError, UsageError
 from softq.methods import FITTED_SCOPES, METHODS
 from softq.rowprog import DType
 from softq.rowprog.tabulate import tabulate_or_keep
-from softq.rtl.arguments import with_constants
 from softq.rtl.making import plan_core
 from softq.rtl.wanted import Wanted
 from softq.vectors.making import configured
@@ -46,10 +45,10 @@ def cost_of_core(
     length = max((n for n in (row_length, wanted.length) if n is not None), default=None)
     if length is None:
         raise RefusalError("length of its rows is not known in the model; length=N of the target gives the longest")
+    kind = wanted.scores or DType.I8
     try:
-        chosen, params, _ = configured(method, options, {})
-        program = method.program(chosen, scores=wanted.scores or DType.I8, masked=masked)
-        program = tabulate_or_keep(with_constants(program, params))[0]
+        chosen, _, _ = configured(method, options, {}, kind)
+        program = tabulate_or_keep(method.program(chosen, scores=kind, masked=masked))[0]
         core = write_core(plan_core([program], wanted.outputs, wanted.settings(length), wanted.registers), "core")
     except (UsageError, ProofError) as error:
         raise RefusalError(str(error)) from error

@@ -22,7 +22,6 @@ from softq.rtl.arguments import (
     describe_method,
     lengths_for,
     select_outputs,
-    with_constants,
 )
 from softq.rtl.writing import kernel_folder, write_into
 from softq.vectors.making import configured, scores_type
@@ -133,8 +132,8 @@ def hls(
     title = name or chosen.name.replace("-", "_")
     check_arguments(title, rows)
     built = Settings(length)
-    options, params, numbers = configured(chosen, settings or {}, fitted or {})
-    program = with_constants(chosen.program(options, scores=kind, masked=masked), params)
+    options, _, numbers = configured(chosen, settings or {}, fitted or {}, kind)
+    program = chosen.program(options, scores=kind, masked=masked)
     program = select_outputs(tabulate_or_keep(program)[0], outputs)
     function = write_function(program, title, length, [f"{title}: {chosen.summary}", f"softq {__version__}.", ""])
     facts = {

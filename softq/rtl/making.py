@@ -21,7 +21,6 @@ from softq.rtl.arguments import (
     lengths_for,
     patience,
     select_outputs,
-    with_constants,
 )
 from softq.rtl.beats import Beats
 from softq.rtl.opening import open_tables
@@ -115,10 +114,9 @@ def rtl(
     chosen = METHODS.get(method)
     kind = scores_type(scores, SCORES)
     built = Settings(length, lanes, reset, heads, packed, cut, products)
-    each = [configured(chosen, given, fitted or {}) for given in _of_heads(settings or {}, per_head or {}, heads)]
-    first, *others = (
-        with_constants(chosen.program(options, scores=kind, masked=masked), params) for options, params, _ in each
-    )
+    of_heads = options_of_heads(settings or {}, per_head or {}, heads)
+    each = [configured(chosen, given, fitted or {}, kind) for given in of_heads]
+    first, *others = (chosen.program(options, scores=kind, masked=masked) for options, _, _ in each)
     options, _, numbers = each[0]
     made = make_core(
         chosen,
@@ -193,7 +191,7 @@ def _with_long_rows(plan: CorePlan, rows: Sequence[Row], seed: int) -> list[Row]
     return [one, rows[0], many, *rows, one]
 
 
-def _of_heads(
+def options_of_heads(
     settings: Mapping[str, object], per_head: Mapping[str, Sequence[object]], heads: int
 ) -> list[Mapping[str, object]]:
     """Return the options of each head."""

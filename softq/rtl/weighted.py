@@ -33,7 +33,6 @@ from softq.rtl.arguments import (
     describe_settings,
     lengths_for,
     patience,
-    with_constants,
 )
 from softq.rtl.beats import pack_scores, run_rows
 from softq.rtl.weights import find_weights
@@ -144,8 +143,8 @@ def rtl_with_values(
     """
     chosen = METHODS.get(method)
     kind = scores_type(scores, SCORES)
-    options, params, numbers = configured(chosen, settings or {}, fitted or {})
-    program = with_constants(chosen.program(options, scores=kind, masked=masked), params)
+    options, _, numbers = configured(chosen, settings or {}, fitted or {}, kind)
+    program = chosen.program(options, scores=kind, masked=masked)
     name, built = name or f"{chosen.name.replace('-', '_')}_values", Settings(length, 1, reset)
     check_arguments(name, rows)
     needs_normalizer = AVERAGES in values.outputs or NORMALIZER in values.outputs

@@ -109,7 +109,9 @@ def expand(
             notes.append(f"left out: {name} with {_joined([width for width, _ in left])} bits: {left[0][1]}")
     if not settings:
         raise UsageError(f"no setting of {', '.join(names)} is legal with bits {bits}: {'; '.join(notes)}")
-    return tuple(settings), tuple(notes)
+    chosen = ((METHODS.get(setting.method), setting.options) for setting in settings)
+    doubts = (method.doubt(method.resolve(method.configure(given), calibrated)) for method, given in chosen)
+    return tuple(settings), (*notes, *filter(None, dict.fromkeys(doubts)))
 
 
 def _joined(widths: Sequence[int]) -> str:

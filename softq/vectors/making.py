@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +86,7 @@ def vectors(
     lengths = _lengths(lengths, rows)
     if not 0 <= seed < 2**32:
         raise UsageError(f"seed is {seed}; allowed is 0 to {2**32 - 1}")
-    options, params, numbers = configured(chosen, settings or {}, fitted or {})
+    options, params, numbers = configured(chosen, settings or {}, fitted or {}, kind)
     program = chosen.program(options, scores=kind, masked=masked)
     proof = prove(program, max_length=lengths[-1])
     found = choose(program, params, lengths, rows, seed)
@@ -150,9 +150,13 @@ def _lengths(lengths: Sequence[int], rows: int) -> tuple[int, ...]:
 
 
 def configured(
-    method: Method, settings: Mapping[str, object], fitted: Mapping[str, float]
+    method: Method, settings: Mapping[str, object], fitted: Mapping[str, float], scores: DType
 ) -> tuple[Options, Mapping[str, Array], dict[str, float]]:
-    """Return the options, the run-time parameters, and the numbers that they are made from."""
+    """Return the options, the run-time parameters, and the numbers that are fitted.
+
+    Of float scores these numbers make the parameters, as in a model; of integers, whose programs have none, they are
+    constants: the options themselves.
+    """
     options = method.resolve(method.configure(settings), bool(fitted))
     heads = [name for name, scope in options.fitted.items() if scope == "head"]
     if heads:
@@ -161,12 +165,14 @@ def configured(
         wanted = " ".join(f"{name}=X" for name in options.fitted) or "nothing"
         given = " ".join(fitted) or "nothing"
         raise UsageError(f"{method.name} with these options has fitted numbers: {wanted}; given is {given}")
-    specs, numbers = method.options.specs(), dict[str, float]()
+    specs, numbers = method.options.specs(), dict[str, int | float]()
     for name, value in fitted.items():
         number = specs[name].parse(f"{method.name} fitted {name}", value)
         if isinstance(number, str):
             raise UsageError(f"{method.name} fitted {name} is {number!r}; expected a number")
-        numbers[name] = float(number)
+        numbers[name] = number
+    if not scores.is_float:
+        return replace(options, **numbers), {}, numbers
     return options, method.parameters(options, numbers) if numbers else {}, numbers
 
 

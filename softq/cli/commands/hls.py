@@ -6,7 +6,7 @@ from typing import Any
 
 from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
-from softq.cli.hardware import hardware_options, parse_arguments
+from softq.cli.hardware import hardware_options, parse_arguments, print_doubts
 from softq.cli.printing import print_json, print_line
 
 
@@ -32,6 +32,7 @@ def hls(
 
     chosen, numbers, wanted = parse_arguments(bits, settings, fitted, outputs)
     made = make(method, chosen, fitted=numbers, outputs=wanted, **given)
+    print_doubts(method, [chosen], numbers, given["scores"])
     written = write_hls(made, out)
     if as_json:
         print_json(dict(made.facts))

@@ -9,7 +9,7 @@ import click
 from softq.cli.arguments import parse_settings
 from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
-from softq.cli.hardware import hardware_options, parse_arguments
+from softq.cli.hardware import hardware_options, parse_arguments, print_doubts
 from softq.cli.printing import print_json, print_line
 from softq.errors import UsageError
 from softq.wording import counted
@@ -64,6 +64,7 @@ def rtl(
     from softq.codegen.verilog.weighted_plan import AVERAGES, ValueSettings
     from softq.rtl import rtl as make
     from softq.rtl import rtl_with_values, write_rtl
+    from softq.rtl.making import options_of_heads
 
     chosen, numbers, wanted = parse_arguments(bits, settings, fitted, outputs)
     heads = {key: str(values).split(",") for key, values in parse_settings(per_head, None, "--per-head").items()}
@@ -80,6 +81,7 @@ def rtl(
             )
         values = ValueSettings(width, value_lanes, fraction, multipliers, wanted or (AVERAGES,))
         made = rtl_with_values(method, values, chosen, fitted=numbers, **given)
+    print_doubts(method, options_of_heads(chosen, heads, given.get("heads", 1)), numbers, given["scores"])
     written = write_rtl(made, out, clock=clock)
     if as_json:
         print_json(dict(made.facts))

@@ -7,10 +7,9 @@ from typing import Any
 import click
 
 from softq.cli import completing, options
-from softq.cli.arguments import parse_settings
 from softq.cli.command import Section, command
 from softq.cli.configuration import takes_config
-from softq.cli.hardware import FITTED, parse_number
+from softq.cli.hardware import FITTED, parse_arguments, print_doubts
 from softq.cli.options import JSON, METHOD_BITS, METHOD_SETTINGS
 from softq.cli.printing import print_json, print_line
 from softq.cli.spelling import place, renamed
@@ -51,13 +50,9 @@ def vectors(
     from softq.vectors import DEFAULT_LENGTHS, write_vectors
     from softq.vectors import vectors as make
 
-    made = make(
-        name,
-        parse_settings(settings, bits),
-        fitted={key: parse_number(key, value) for key, value in parse_settings(fitted, None, "--fitted").items()},
-        lengths=lengths or DEFAULT_LENGTHS,
-        **given,
-    )
+    chosen, numbers, _ = parse_arguments(bits, settings, fitted)
+    made = make(name, chosen, fitted=numbers, lengths=lengths or DEFAULT_LENGTHS, **given)
+    print_doubts(name, [chosen], numbers, given["scores"])
     written = write_vectors(made, out)
     if as_json:
         print_json(dict(made.manifest))
