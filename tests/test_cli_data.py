@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from click.testing import CliRunner, Result
 
@@ -212,3 +214,54 @@ def test_bad_arguments_write_nothing(words: tuple[str, ...], line: str) -> None:
     assert line in result.stderr
     assert result.stderr.count("\n") == 1
     assert not Path("out.npz").exists()
+
+
+FLAGGED = """<ir_version: 10, opset_import: ["": 18]>
+g (bool flag, float[N, L, 4] x, float temperature) => (float[N, L, 4] y)
+{
+    k = Transpose <perm = [0, 2, 1]> (x)
+    s = MatMul (x, k)
+    c = Mul (s, temperature)
+    p = Softmax <axis = -1> (c)
+    z = MatMul (p, x)
+    y = If (flag) <then_branch = one () => (float[N, L, 4] a) { a = Identity (z) },
+                   else_branch = two () => (float[N, L, 4] b) { b = Neg (z) }>
+}"""
+
+
+def test_a_scalar_input_has_one_value_for_all_samples(tmp_path: Path) -> None:
+    """Every command takes it; the value of check is that of the two models run by hand."""
+    save(FLAGGED)
+    began = softq("quickstart", "model.onnx")
+    assert began.exit_code == 0, began.output
+    commands = [shlex.split(line)[1:] for line in began.stdout.splitlines() if line.startswith("  softq ")]
+    for command in commands:
+        done = softq(*command, *(["--bits", "3"] if command[0] == "sweep" else []))
+        assert done.exit_code == 0, (command, done.output)
+    made = softq("data", "model.onnx", "data.npz", "--random", "--count", "6")
+    assert "flag  bool[]" in made.stdout, made.output
+    arrays = dict(np.load("data.npz"))
+    for flag in (True, False):
+        arrays["flag"] = np.array(flag)
+        np.savez("data.npz", **arrays)
+        assert softq("convert", "model.onnx", "q.onnx", "--bits", "4", "--calibration", "data.npz").exit_code == 0
+        checked = softq("check", "model.onnx", "q.onnx", "--data", "data.npz", "--metric", "max-error", "--batch", "4",
+                        "--json")  # fmt: skip
+        assert checked.exit_code == 0, checked.output
+        ours, theirs = (onnxruntime.InferenceSession(path).run(None, arrays)[0] for path in ("model.onnx", "q.onnx"))
+        found = json.loads(checked.stdout)
+        assert found["samples"] == 6
+        assert found["metrics"][0]["candidate"] == pytest.approx(float(np.abs(ours - theirs).max()), rel=1e-6)
+    built = softq("plan", "model.onnx", "--data", "data.npz", "--metric", "relative-error", "--max-drop", "1", "--out",
+                  "plan.json", "--methods", "deferred-log", "--bits", "3,4")  # fmt: skip
+    assert built.exit_code == 0, built.output
+
+
+def test_quickstart_shows_the_softmaxes_of_a_model_that_it_makes_no_data_for() -> None:
+    text = """<ir_version: 10, opset_import: ["": 18]>
+        g (string[N] name, float[N, 4] x) => (float[N, 4] y, string[N] same)
+        { y = Softmax (x) same = Identity (name) }"""
+    save(text)
+    done = softq("quickstart", "model.onnx")
+    assert (done.exit_code, done.stderr) == (2, "softq: input 'name' holds no numbers\n")
+    assert "1 softmax: " in done.stdout

@@ -37,6 +37,23 @@ def test_npz_in_batches(tmp_path: Path) -> None:
     assert [b.samples for b in data.batches()] == [5], "a batch is one file at most"
 
 
+def test_a_scalar_has_one_value_for_all_samples_of_a_file(tmp_path: Path) -> None:
+    scalar = TensorSpec("flag", "bool", ())
+    for name, value in (("a", True), ("b", False)):
+        write(tmp_path / f"{name}.npz", sample(5) | {"flag": np.array(value)})
+    for source in (tmp_path, [sample(5) | {"flag": np.array(True)}, sample(5) | {"flag": np.bool_(False)}]):
+        data = open_data(source, [scalar, *SPECS])
+        batches = list(data.batches(3))
+        assert [batch.samples for batch in batches] == [3, 2, 3, 2]
+        assert [batch.inputs["flag"].tolist() for batch in batches] == [True, True, False, False]
+        assert [batch.inputs["flag"].tolist() for batch in data.between(4, 7).batches(3)] == [True, False]
+    assert [
+        batch.inputs["flag"].tolist() for batch in open_data(tmp_path, [scalar, *SPECS]).spread(1, 3).batches(3)
+    ] == [True]
+    with pytest.raises(InputError, match="contains no arrays with an axis that counts samples"):
+        open_data([{"flag": np.array(True)}], [scalar])
+
+
 def test_a_folder_is_read_in_the_order_of_names_and_shapes_may_differ(tmp_path: Path) -> None:
     for name, count, length in (("b", 2, 7), ("a", 3, 4), ("c", 1, 1)):
         write(tmp_path / f"{name}.npz", sample(count, length))
@@ -209,7 +226,9 @@ def test_fixed_shapes(tmp_path: Path) -> None:
         open_data([{"x": np.ones((8, 2), np.float32)}], [spec])
     with pytest.raises(InputError, match="different fixed first axes: 'x' 4, 'y' 2"):
         open_data(path, [spec, TensorSpec("y", "float32", (2, 3))])
-    with pytest.raises(InputError, match="input 'x' is a scalar"):
+    with pytest.raises(
+        InputError, match=r"array 'x' is float32\[8, 3\]; the model expects float32\[\], one value for all samples"
+    ):
         open_data(path, [TensorSpec("x", "float32", ())])
     with pytest.raises(UsageError, match="batch is 0"):
         open_data([{"x": np.ones((6, 3), np.float32)}], [TensorSpec("x", "float32", (None, 3))]).batch_size(0)

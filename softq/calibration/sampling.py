@@ -17,6 +17,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from softq.data import count_samples
 from softq.errors import UsageError
 from softq.methods import Sample
 
@@ -75,10 +76,10 @@ class Sampling:
 def names_of(inputs: Mapping[str, NDArray[np.generic]]) -> list[bytes]:
     """Return a name for each sample of a batch that says what it holds: a hash over its part of every input."""
     names: list[bytes] = []
-    for number in range(len(next(iter(inputs.values())))):
+    for number in range(count_samples(inputs)):
         digest = blake2b(digest_size=16)
         for name in sorted(inputs):
-            part = np.ascontiguousarray(inputs[name][number])
+            part = np.ascontiguousarray(inputs[name][number] if inputs[name].ndim else inputs[name])
             digest.update(f"{name} {part.dtype.str} {part.shape} ".encode())
             digest.update(part.tobytes())
         names.append(digest.digest())

@@ -3,7 +3,7 @@
 DATA has three forms:
 
 * one `.npz` file: an array for each model input under the input's name, labels as `label.NAME`; the first axis of every
-  array is the samples;
+  array is the samples, but for an input that is a scalar: its one value is the same for all samples of the file;
 * a folder of such files, read in the order of their names; sample shapes may differ from file to file;
 * `package.module:function` or `file.py:function`: a function without arguments that returns an iterable of dicts with
   the same names.
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from softq.data._arrays import LABEL, Array, Header, TensorSpec, fixed_batch
+from softq.data._arrays import LABEL, Array, Header, TensorSpec, count_samples, fixed_batch
 from softq.data._dataset import DEFAULT_BATCH, Batch, Dataset
 from softq.data._files import npz_files, open_files, read_headers, read_npz
 from softq.data._items import FUNCTION, headers_of, load_function, load_object, open_items, repeat_call, repeat_items
@@ -35,6 +35,7 @@ __all__ = [
     "Dataset",
     "Header",
     "TensorSpec",
+    "count_samples",
     "load_function",
     "load_object",
     "look_at",
@@ -67,9 +68,6 @@ def open_data(
         UsageError: the function cannot be found, or `source` is nothing of these.
     """
     fixed_batch(inputs)
-    for spec in inputs:
-        if spec.shape == ():
-            raise InputError(f"input {spec.name!r} is a scalar; the first axis of every input must be the samples")
     name = name_of(source)
     items = _items(source)
     if items is None:

@@ -62,7 +62,7 @@ def check(where: str, headers: Mapping[str, Header], inputs: Sequence[TensorSpec
             raise InputError(f"{where}: unknown array {name!r}; the model takes {wanted}; labels are '{LABEL}NAME'")
         if header.dtype.hasobject:
             raise InputError(f"{where}: array {name!r} holds Python objects; expected numbers")
-        if not header.shape:
+        if not header.shape and not _may_be_scalar(specs.get(name)):
             raise InputError(f"{where}: array {name!r} is a scalar; its first axis must be the samples")
         if math.prod(header.shape) == 0:
             raise InputError(f"{where}: array {name!r} is empty: {header}; at least one sample is needed")
@@ -75,11 +75,12 @@ def check(where: str, headers: Mapping[str, Header], inputs: Sequence[TensorSpec
                 + (" unless asked for: softq data MODEL OUT.npz --cast FILE.npz" if where.endswith(".npz") else "")
             )
         if spec.shape is not None and not _fits(header.shape, spec.shape):
-            raise InputError(f"{where}: array {spec.name!r} is {header}; the model expects {spec}")
-    counts = {name: header.shape[0] for name, header in headers.items()}
+            one = "" if spec.shape else ", one value for all samples"
+            raise InputError(f"{where}: array {spec.name!r} is {header}; the model expects {spec}{one}")
+    counts = {name: header.shape[0] for name, header in headers.items() if header.shape}
     leader = next(iter(counts), None)
     if leader is None:
-        raise InputError(f"{where}: contains no arrays")
+        raise InputError(f"{where}: contains no arrays" + (" with an axis that counts samples" if headers else ""))
     for name, count in counts.items():
         if count != counts[leader]:
             raise InputError(f"{where}: array {name!r} has {counted(count, 'sample')}; {leader!r} has {counts[leader]}")
@@ -91,6 +92,20 @@ def check(where: str, headers: Mapping[str, Header], inputs: Sequence[TensorSpec
             f" which leaves {counts[leader] % fixed}"
         )
     return counts[leader]
+
+
+def _may_be_scalar(spec: TensorSpec | None) -> bool:
+    return spec is not None and not spec.shape
+
+
+def count_samples(arrays: Mapping[str, Array]) -> int:
+    """Return the number of samples of arrays that `check` has passed; a scalar is the same for all of them."""
+    return next(len(array) for array in arrays.values() if array.ndim)
+
+
+def cut(array: Array, chosen: slice | npt.NDArray[np.intp]) -> Array:
+    """Return some samples of an array; a scalar stays."""
+    return array[chosen] if array.ndim else array
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> bool:

@@ -16,6 +16,8 @@ from softq.data._arrays import (
     TensorSpec,
     bind,
     check,
+    count_samples,
+    cut,
     dtype_name,
     fixed_batch,
     refuse_nan,
@@ -28,7 +30,10 @@ DEFAULT_BATCH = 32
 
 @dataclass(frozen=True)
 class Batch:
-    """Some consecutive samples: input arrays and label arrays by name, all with the same first axis."""
+    """Some consecutive samples: input arrays and label arrays by name, all with the same first axis.
+
+    An input that is a scalar has one value for all of them.
+    """
 
     inputs: dict[str, Array]
     labels: dict[str, Array]
@@ -36,7 +41,7 @@ class Batch:
     @property
     def samples(self) -> int:
         """Number of samples."""
-        return len(next(iter((self.inputs or self.labels).values())))
+        return count_samples({**self.inputs, **self.labels})
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Part:
 
     def cut(self, chosen: slice | npt.NDArray[np.intp], count: int) -> Part:
         """Return so many of its samples; nothing is read yet."""
-        return Part(self.where, lambda: {name: array[chosen] for name, array in self.load().items()}, count)
+        return Part(self.where, lambda: {name: cut(array, chosen) for name, array in self.load().items()}, count)
 
 
 class Dataset:
@@ -114,7 +119,7 @@ class Dataset:
                     return
                 if part.samples is None:
                     arrays = part.load()
-                    part = Part(part.where, lambda arrays=arrays: arrays, len(next(iter(arrays.values()))))
+                    part = Part(part.where, lambda arrays=arrays: arrays, count_samples(arrays))
                 assert part.samples is not None
                 low, high = max(start - at, 0), part.samples if stop is None else min(stop - at, part.samples)
                 at += part.samples
@@ -179,7 +184,7 @@ class Dataset:
                 chunk = slice(start, start + step)
                 # Copies: a view that the caller still holds would keep this file in memory while the next is read.
                 yield Batch(
-                    {s.name: arrays[s.name][chunk].copy() for s in self.inputs},
+                    {s.name: cut(arrays[s.name], chunk).copy() for s in self.inputs},
                     {name: arrays[LABEL + name][chunk].copy() for name in self.labels},
                 )
             del arrays

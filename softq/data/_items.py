@@ -140,7 +140,7 @@ def _arrays(where: str, item: object) -> dict[str, Array]:
         raise InputError(f"{where} is {kind_of(item)}; expected a dict of arrays")
     arrays: dict[str, Array] = {}
     for name, array in cast("Mapping[object, object]", item).items():
-        if not isinstance(name, str) or not isinstance(array, np.ndarray):
+        if not isinstance(name, str) or not isinstance(array, (np.ndarray, np.generic)):
             raise InputError(f"{where}: {name!r} is {kind_of(array)}; expected a numpy array under a name")
-        arrays[name] = array
+        arrays[name] = np.asarray(array)
     return arrays

@@ -46,8 +46,9 @@ class Input:
     bound: int | None = None
 
     def lengths(self, count: int, open_length: int = OPEN_LENGTH) -> tuple[int, ...]:
-        """Return the shape of `count` samples, each open axis behind the first with the given length."""
-        return (count, *(dim if isinstance(dim, int) else open_length for dim in self.shape[1:]))
+        """Return the shape of `count` samples, each open axis behind the first with the given length; a scalar's is ()."""
+        rest = [dim if isinstance(dim, int) else open_length for dim in self.shape[1:]]
+        return (count, *rest) if self.shape else ()
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join('?' if dim is None else str(dim) for dim in self.shape)}]"
@@ -58,7 +59,7 @@ def find_inputs(model: ModelLike, input_shapes: InputShapes | None = None) -> tu
 
     Raises:
         InputError: the file is no usable ONNX model, or `input_shapes` does not fit it.
-        UsageError: an input has no known rank, is a scalar, or holds neither numbers nor truth values.
+        UsageError: an input has no known rank, or holds neither numbers nor truth values.
     """
     work = as_model(model)
     fix_input_shapes(work, input_shapes)
@@ -67,7 +68,7 @@ def find_inputs(model: ModelLike, input_shapes: InputShapes | None = None) -> tu
 
 def batch_of(inputs: Sequence[Input]) -> int:
     """Return how many samples the model takes at a time: what its inputs fix, else 1."""
-    return max((shape[0] for one in inputs if isinstance((shape := one.shape)[0], int)), default=1)
+    return max((first for one in inputs for first in one.shape[:1] if isinstance(first, int)), default=1)
 
 
 def check_count(inputs: Sequence[Input], count: int | None) -> int:
@@ -89,8 +90,6 @@ def _describe(value: ir.Value) -> Input:
     if value.shape is None:
         raise UsageError(f"the shape of input {name!r} is not known; --input-shape '{name}:LENGTHS' gives it")
     shape = tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
-    if not shape:
-        raise UsageError(f"input {name!r} is a scalar; data have a first axis that counts samples")
     if value.dtype is None or value.dtype is ir.DataType.STRING:
         raise UsageError(f"input {name!r} holds no numbers")
     dtype = value.dtype.numpy()

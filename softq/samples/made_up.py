@@ -18,7 +18,7 @@ def make_up(inputs: Sequence[Input], count: int, *, open_length: int = OPEN_LENG
 
     Args:
         inputs: What the model takes.
-        count: Number of samples, the length of each first axis.
+        count: Number of samples, the length of each first axis; a scalar has one value for all of them.
         open_length: Length of each further axis that the model leaves open.
         seed: Seed of the random numbers.
     """
@@ -30,7 +30,7 @@ def _array(one: Input, shape: tuple[int, ...], random: np.random.Generator) -> A
     dtype = np.dtype(one.dtype)
     if one.role == "mask":
         return np.ones(shape, dtype)
-    if one.role == "segments":
+    if one.role == "segments" or (one.role == "positions" and not shape):
         return np.zeros(shape, dtype)
     if one.role == "positions":
         return np.broadcast_to(np.arange(shape[-1]), shape).astype(dtype)
@@ -41,4 +41,4 @@ def _array(one: Input, shape: tuple[int, ...], random: np.random.Generator) -> A
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return random.integers(max(limits.min, -128), min(limits.max, 255), shape, endpoint=True).astype(dtype)
-    return random.standard_normal(shape).astype(dtype)
+    return np.asarray(random.standard_normal(shape)).astype(dtype)

@@ -44,6 +44,8 @@ def skeleton(model: str, inputs: Sequence[Input]) -> str:
 
 
 def _shape(one: Input, lengths: dict[str, str]) -> str:
+    if not one.shape:
+        return "()"
     dims = [dim if isinstance(dim, int) else _constant(one, axis, dim, lengths) for axis, dim in enumerate(one.shape)]
     rest = [str(dim) for dim in dims[1:]]
     return f"({', '.join(['BATCH', *rest])}{',' if not rest else ''})"
@@ -65,7 +67,7 @@ def _value(one: Input, shape: str) -> str:
     dtype = f"np.{one.dtype}" if one.dtype != "bool" else "bool"
     if one.role == "mask":
         return f"np.ones({shape}, {dtype})"
-    if one.role == "segments":
+    if one.role == "segments" or (one.role == "positions" and not one.shape):
         return f"np.zeros({shape}, {dtype})"
     if one.role == "positions":
         return f"np.zeros({shape}, {dtype}) + np.arange({shape}[-1], dtype={dtype})"

@@ -37,10 +37,10 @@ def quickstart(model: str, out: str) -> None:
         raise UsageError(f"{out} exists, and your samples may be in it; --out names another file")
     check_outputs([out], [model])
     sites = inspect(model)
-    told = sites_to_text(sites)
+    print_text(sites_to_text(sites))
     verdicts = {site.verdict.action for site in sites}
     if not verdicts & {"convert", "keep"}:
-        print_text(f"{told}nothing in this model can be converted\n")
+        print_text("nothing in this model can be converted\n")
         return
     inputs = find_inputs(model)
     write_text(out, skeleton(model, inputs))
@@ -54,4 +54,4 @@ def quickstart(model: str, out: str) -> None:
         ["sweep", model, *measured, "--methods", DEFAULT_METHOD, "--bits", "2-4", "--out", f"{name}-sweep", *every],
     ]
     lines = "".join(f"  {shlex.join(['softq', *words])}\n" for words in commands)
-    print_text(f"{told}wrote {out}: it makes samples up; put your own there\n\nNext:\n{lines}")
+    print_text(f"wrote {out}: it makes samples up; put your own there\n\nNext:\n{lines}")

@@ -78,7 +78,9 @@ def data_hash(data: Dataset, batch: int | None = None) -> str:
     for part in data.batches(batch):
         for name, array in [*part.inputs.items(), *((f"label.{k}", v) for k, v in part.labels.items())]:
             digest = digests.setdefault(name, hashlib.sha256())
-            for sample in array:  # shapes may differ from file to file, and where a file ends says nothing
+            for sample in (
+                array if array.ndim else np.broadcast_to(array, part.samples)
+            ):  # shapes may differ from file to file, and where a file ends says nothing
                 digest.update(f"{array.dtype.str}{sample.shape}".encode())
                 digest.update(np.ascontiguousarray(sample).tobytes())
     whole = hashlib.sha256()
