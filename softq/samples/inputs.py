@@ -46,7 +46,7 @@ class Input:
     bound: int | None = None
 
     def lengths(self, count: int, open_length: int = OPEN_LENGTH) -> tuple[int, ...]:
-        """Return the shape of `count` samples, each open axis behind the first with the given length; a scalar's is ()."""
+        """Return the shape of `count` samples, open axes behind the first with the given length; a scalar has ()."""
         rest = [dim if isinstance(dim, int) else open_length for dim in self.shape[1:]]
         return (count, *rest) if self.shape else ()
 
