@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from softq import _aliases
 
+TYPE_CHECKING = False  # `typing` takes a while, and its constant is all that is needed.
 if TYPE_CHECKING:
     from softq._version import __version__
     from softq.artifact import Artifact, load

@@ -1,5 +1,5 @@
 """`python -m softq` is the command `softq`."""
 
-from softq.cli import main
+from softq.entry import main
 
-main(prog_name="softq")
+main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from softq.cli import main
 from softq.errors import UsageError
 from tests.attention import run
 from tests.hostile import text
+
+VIT = Path(__file__).parent.parent / "models/mnist_vit/mnist_vit.onnx"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and signals are Linux's")
 
@@ -152,3 +155,79 @@ def test_a_folder_of_somebody_else_is_one_line(tmp_path: Path) -> None:
             assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
             assert "not writable" in done.stderr or "Permission denied" in done.stderr
         assert os.listdir(name) == ["m.onnx"]
+
+
+def run_softq(*arguments: str, redirect: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a shell, its streams redirected."""
+    line = f"{shlex.join([sys.executable, '-m', 'softq', *arguments])} {redirect}"
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    return subprocess.run(["sh", "-c", line], capture_output=True, text=True, env=env, check=False)
+
+
+@pytest.mark.parametrize("streams", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_take_nothing(tmp_path: Path, streams: str) -> None:
+    """Nothing is written into a file that has the number of a closed stream."""
+    for arguments in (
+        ["methods"],
+        ["inspect", str(VIT)],
+        ["convert", str(VIT), str(tmp_path / "out.onnx")],
+        ["--help"],
+    ):
+        done = run_softq(*arguments, redirect=streams)
+        assert (done.returncode, done.stderr) == (0, ""), arguments
+    assert onnx.load(tmp_path / "out.onnx").graph.node
+    done = run_softq("inspect", "none.onnx", redirect=">&-")
+    assert (done.returncode, done.stderr) == (2, "softq: cannot read 'none.onnx': No such file or directory\n")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@pytest.mark.parametrize(
+    "arguments", [["methods"], ["methods", "--json"], ["--help"], ["--version"], ["inspect", "none.onnx", "--json"]]
+)
+def test_output_that_cannot_be_written_is_one_line(arguments: list[str]) -> None:
+    done = run_softq(*arguments, redirect=">/dev/full")
+    told = "softq: cannot write to standard output: No space left on device"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, told)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_is_gone_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    words = [sys.executable, "-m", "softq", "methods"]
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, env=env, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_working_folder_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    line = shlex.join([sys.executable, "-m", "softq", "convert", str(VIT), "out.onnx"])
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run(
+        ["sh", "-c", f"rmdir {shlex.quote(str(folder))}; {line}"],
+        capture_output=True, text=True, env=env, cwd=folder, check=False,
+    )  # fmt: skip
+    told = "softq: the working folder does not exist any more, and so no relative path; change to another folder\n"
+    assert (done.returncode, done.stderr) == (2, told)
+
+
+@pytest.mark.parametrize("name", ["click", "softq.cli.group"])
+def test_ctrl_c_while_the_program_is_loaded_is_one_line(name: str) -> None:
+    program = f"""
+import sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Finder())
+from softq.entry import main
+main()
+"""
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, check=False)
+    assert (done.returncode, done.stderr) == (130, "softq: interrupted\n")

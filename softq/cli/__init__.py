@@ -22,5 +22,6 @@ from softq.cli.group import Group
 def main(debug: bool) -> None:
     """Replace the softmaxes of ONNX models by ones that small and fast hardware likes, and measure what that costs.
 
-    Exit codes: 0 done; 1 an accuracy gate failed; 2 bad usage, bad input, or a refusal.
+    Exit codes: 0 done; 1 an accuracy gate failed; 2 bad usage, bad input, or a refusal; 130 interrupted (Ctrl-C), 143
+    terminated (SIGTERM), 141 nobody reads its output any more.
     """

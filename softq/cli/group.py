@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import errno
 import gc
 import json
 import logging
@@ -14,7 +16,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
 from typing import Any, NoReturn
@@ -31,7 +32,7 @@ from softq.visible import lines, visible
 _ADDRESS_SPACE = 208 << 20
 """What NumPy, ONNX and their threads take to be loaded, with two cores; below it OpenBLAS ends the process."""
 
-EXIT_GATE, EXIT_BAD, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
+EXIT_GATE, EXIT_BAD, EXIT_INTERRUPTED, EXIT_PIPE, EXIT_TERMINATED = 1, 2, 130, 141, 143
 
 
 class _Terminated(BaseException):
@@ -52,6 +53,7 @@ class Group(click.Group):
         """Run the command line; every way out has its exit code."""
         if not standalone_mode:
             return super().main(*args, standalone_mode=False, **extra)
+        _open_closed_streams()
         given = args[0] if args else extra.get("args")
         as_json = _wants_json(sys.argv[1:] if given is None else given)
         # The system takes all memory back; to look for garbage once more takes half a second behind a build.
@@ -70,6 +72,9 @@ class Group(click.Group):
             _fail(_tell_usage(error), as_json)
         except click.ClickException as error:
             _fail(error.format_message(), as_json)
+        except OSError as error:  # of a help or a version
+            _end_output(error)
+            _fail(_tell(error), as_json)
         sys.exit(code if isinstance(code, int) else 0)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -135,10 +140,11 @@ class Group(click.Group):
         except BaseException as error:
             if ctx.params.get("debug"):
                 click.echo(lines(traceback.format_exc().splitlines()), err=True, nl=False)
+            _end_output(error)
             _fail(_tell(error), as_json)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _collecting_rarely() -> Generator[None]:
     """Look for garbage less often: graphs are full of circles, and in a large one that is half of the time."""
     before = gc.get_threshold()
@@ -149,7 +155,7 @@ def _collecting_rarely() -> Generator[None]:
         gc.set_threshold(*before)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _terminable() -> Generator[None]:
     """Let SIGTERM end what is done as an error does."""
     if threading.current_thread() is not threading.main_thread():
@@ -174,11 +180,46 @@ class _Formatter(logging.Formatter):
         return visible(super().format(record))
 
 
+def _open_closed_streams() -> None:
+    """Open what was closed before the start (`softq methods >&-`) on nothing, so that no file gets its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            mode = os.O_WRONLY if number else os.O_RDONLY
+            with contextlib.suppress(OSError):
+                descriptor = os.open(os.devnull, mode)
+                if descriptor != number:
+                    os.dup2(descriptor, number)
+                    os.close(descriptor)
+                setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
+
+
+def _end_output(error: BaseException) -> None:
+    """End the program where an error says that its output cannot be written; return of any other error."""
+    echo = click.echo.__code__
+    if not isinstance(error, OSError) or all(at.f_code is not echo for at, _ in traceback.walk_tb(error.__traceback__)):
+        return
+    # What is left in the buffers goes nowhere, without a second error at the end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    if error.errno == errno.EPIPE:
+        sys.exit(EXIT_PIPE)
+    _fail(f"cannot write to standard output: {error.strerror or error}", False)
+
+
+def _is_folder_gone() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def _tell(error: BaseException) -> str:
     if isinstance(error, SoftqError):
         return str(error)
     if isinstance(error, SystemExit):
         return "a function of yours ended the program; a metric or data function returns or raises"
+    if isinstance(error, FileNotFoundError) and error.filename is None and _is_folder_gone():
+        return "the working folder does not exist any more, and so no relative path; change to another folder"
     if isinstance(error, MemoryError):
         return "there is not enough memory, or a limit such as that of ulimit -v leaves too little of it"
     return f"{type(error).__name__}: {error}; --debug (before the command) shows where"
