@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ from typing import Any
 from softq.address_space import check_address_space
 from softq.errors import UsageError
 from softq.input_shapes import InputShapes, fix_input_shapes
+from softq.methods import METHODS
 from softq.modelfile import ModelLike, as_model, graph_hash, weights_fingerprint
 from softq.packages import PACKAGES, Package, PackageOptions
+from softq.plans import check_names
 from softq.progress import Progress
 from softq.targets import TARGETS, Order, Target, TargetOptions
 
@@ -101,6 +103,7 @@ def build(
     input_shapes: InputShapes | None = None,
     package: str | None = None,
     sign: str | os.PathLike[str] | None = None,
+    methods: Sequence[str | os.PathLike[str]] = (),
     progress: Progress | None = None,
 ) -> BuiltArtifact:
     """Build a model for a target, write the artifact, and return where it is and what its manifest says.
@@ -115,13 +118,18 @@ def build(
         package: Of a model in C, the form of package that its files get for projects of another tool, with its options
             behind commas: `name,key=value`.
         sign: PEM file of the private Ed25519 key that the artifact is signed with, if that is wanted.
+        methods: Files of methods of one's own (`my_method.py`) that the plan of a converted model names.
         progress: Called with a step's name, the work done and the work there is, if known.
 
     Raises:
-        UsageError: the target is unknown, or does not build; TVM, or cryptography for a signature, is not installed.
+        UsageError: the target or a method is unknown, or the target does not build; TVM, or cryptography for a
+            signature, is not installed.
         InputError: the model or the key cannot be used.
         RefusalError: an operator or a shape has no form in a built model; the message names it.
     """
+    check_names("methods", methods)
+    for method in methods:
+        METHODS.get(os.fspath(method))
     spec = parse_target(target)
     packing = None if package is None else parse_package(package)
     if spec.target.build is None:

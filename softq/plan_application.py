@@ -9,7 +9,6 @@ import onnx_ir as ir
 
 from softq.errors import RefusalError
 from softq.graph.facts import Assumed
-from softq.methods import METHODS
 from softq.passes.locate import locate
 from softq.plan_making import check_own
 from softq.plans import Plan, SitePlan
@@ -34,7 +33,7 @@ def follow(work: ir.Model, plan: Plan, graph: str) -> tuple[Assumed, tuple[Site,
     planned = plan.match(graph, found)
     if planned or plan.rewrites:
         chosen = [glob.escape(key) for key in planned]
-        logarithms = [key for key, site in planned.items() if METHODS.get(site.method).logarithms]
+        logarithms = [key for key, site in planned.items() if site.find_method().logarithms]
         methods = {key: site.method for key, site in planned.items()}
         found = locate(
             work, select=chosen, rewrites=plan.rewrites, logarithms=logarithms, methods=methods, assumed=assumed

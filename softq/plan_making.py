@@ -50,7 +50,7 @@ def check_own(site: Site, planned: SitePlan) -> None:
 
 def doubts(planned: Iterable[SitePlan]) -> list[str]:
     """Return what there is to say of options that hardly anyone wants, each sentence once."""
-    found = [METHODS.get(site.method).doubt(site.configure()) for site in planned]
+    found = [site.find_method().doubt(site.configure()) for site in planned]
     return [doubt for doubt in dict.fromkeys(found) if doubt]
 
 

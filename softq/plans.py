@@ -10,7 +10,7 @@ from typing import Any
 
 from softq.errors import InputError, UsageError
 from softq.files import read_json
-from softq.methods import METHODS, Fitted, Options, OptionValue, Spread
+from softq.methods import METHODS, Fitted, Method, Options, OptionValue, Spread
 from softq.site import Site, described
 
 SCHEMA = 1
@@ -54,6 +54,18 @@ class SitePlan:
     fitted: Fitted
     spread: Mapping[str, Spread] = field(default_factory=dict[str, Spread])
 
+    def find_method(self) -> Method:
+        """Return the method.
+
+        Raises:
+            UsageError: it is unknown; the message says how one of the user's own is made known.
+        """
+        try:
+            return METHODS.get(self.method)
+        except UsageError as error:
+            file = f"{self.method.replace('-', '_')}.py"
+            raise UsageError(f"{error}; one of your own is named by its file: --method {file}") from error
+
     def configure(self) -> Options:
         """Return the options as the method's own class.
 
@@ -61,7 +73,7 @@ class SitePlan:
             UsageError: the method or an option is unknown, or a value not allowed.
             InputError: a fitted number is missing or too many.
         """
-        options = METHODS.get(self.method).configure(self.options)
+        options = self.find_method().configure(self.options)
         if set(options.fitted) != set(self.fitted):
             raise InputError(
                 f"plan: site {self.id} has fitted numbers for {sorted(self.fitted)}; "

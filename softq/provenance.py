@@ -9,7 +9,6 @@ import onnx_ir as ir
 
 from softq.errors import InputError, ProofError, RefusalError
 from softq.files import parse_json
-from softq.methods import METHODS
 from softq.passes.replace import FUNCTION_DOMAIN
 from softq.passes.rewriting.calls import same_function
 from softq.plans import DEFAULT_MAX_LENGTH, PLAN_KEY, Plan, SitePlan, parse_plan
@@ -67,7 +66,7 @@ def row_functions(model: ir.Model) -> dict[tuple[str, str], RowFunction]:
     programs: dict[tuple[str, str], Program] = {}
     planned: dict[tuple[str, str], list[SitePlan]] = {}
     for site in () if plan is None else plan.sites:
-        method, options = METHODS.get(site.method), site.configure()
+        method, options = site.find_method(), site.configure()
         of_site = [(FUNCTION_DOMAIN, method.program(options, masked=masked)) for masked in (False, True)]
         of_values = method.values_program(options)
         of_site += [] if of_values is None else [(VALUES_DOMAIN, of_values)]

@@ -20,6 +20,7 @@ SEVERAL_MEANINGS = {
     "--set": "a sweep has several methods",
     "--cost": "a plan saves one cost, a sweep tells all",
     "--out": "a file or a folder",
+    "--method": "one that a model gets, or files of those that it has",
 }
 
 

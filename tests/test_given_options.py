@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,35 @@ def test_a_sweep_says_so_too() -> None:
     assert [note.split(" with ")[0] for note in notes] == ["deferred-log: r is 12"]
     _, notes = expand("deferred-log-online", "4", ["deferred-log-online.r=12"], False)
     assert [note.split(" with ")[0] for note in notes] == ["deferred-log-online: r is 12"]
+
+
+def test_a_missing_step_is_asked_for_as_the_command_takes_it(tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    converted(model, "bits=4")
+    done = softq("build", model, tmp_path / "cores", "--target", "verilog")
+    assert done.exit_code == 2
+    assert "--set" not in done.stderr
+    (target,) = re.findall(r"as in --target (\S+)\n$", done.stderr)
+    assert softq("build", model, tmp_path / "cores", "--target", target).exit_code == 0
+    done = softq("rtl", "deferred-log", "--out", tmp_path / "core")
+    assert done.exit_code == 2
+    (setting,) = re.findall(r"as in --set (\S+)\n$", done.stderr)
+    assert softq("rtl", "deferred-log", "--set", setting, "--length", 8, "--out", tmp_path / "core").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["my_npu.toml", "a folder/my_npu.toml"])
+def test_the_command_for_a_profile_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "softq/profiles/tensorrt-int8.toml").read_text("utf-8")
+    Path(name).parent.mkdir(exist_ok=True)
+    Path(name).write_text(re.sub('^name = ".*"', 'name = "my-npu"', text, count=1, flags=re.MULTILINE), "utf-8")
+    done = softq("inspect", VIT, "--for", name)
+    assert done.exit_code == 0, done.output
+    (command,) = re.findall("after `(convert --for .*?)`", done.stdout)
+    command, *options = shlex.split(command)
+    done = softq(command, VIT, "out.onnx", *options, "--dry-run")
+    assert done.exit_code == 0, done.output
+    assert "for my-npu" in done.stdout
 
 
 # Numbers that calibration fits

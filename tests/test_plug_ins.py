@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +20,8 @@ import softq.registry
 from softq.cli import main
 from softq.errors import UsageError
 from softq.methods import METHODS
+from softq.rowprog import DType
+from softq.rowprog import run as run_program
 from softq.runner import OnnxRunner
 from tests.attention import Feed, attention, inputs
 
@@ -73,6 +77,68 @@ def test_a_plan_is_followed_with_the_file(method: Path, tmp_path: Path, monkeypa
     result = run("convert", VIT, again, "--plan", plan, "--method", other)
     assert result.exit_code == 2
     assert "a plan settles method already, and this one does not name other-ramp" in result.output
+
+
+def test_the_page_does_what_it_says(method: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command of the page, as in a process of its own, that knows the file only where it is named."""
+    pytest.importorskip("tvm")
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(VIT, "model.onnx")
+    page = (ROOT / "docs" / "plug-ins.md").read_text("utf-8")
+    commands = re.findall(r"^softq (.*my_ramp\.py.*)$", page, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == [
+        "methods", "convert", "sweep", "build", "build", "rtl", "vectors"
+    ]  # fmt: skip
+    shutil.copy(IMAGES, "data.npz")
+    for command in commands:
+        monkeypatch.setattr(softq.registry, "_OWN", {})
+        given = shlex.split(command)
+        done = run(*given, *(["--samples", 8] if given[0] == "sweep" else []))
+        assert done.exit_code == 0, (command, done.output)
+        if given[0] == "methods":
+            assert "Weights that fall along a straight line: w = max(0, 1 - d / width)" in done.output
+    assert json.loads(Path("cores/manifest.json").read_text())["cores"][0]["method"] == "my-ramp"
+    for target in ("onnxruntime", "c"):
+        monkeypatch.setattr(softq.registry, "_OWN", {})
+        build = ["build", "quantized.onnx", target, "--target", target]
+        build += ["--input-shape", "images:batch=1"] if target == "c" else []
+        done = run(*build)
+        assert done.exit_code == 2, done.output
+        assert done.stderr == (
+            f"softq: unknown method 'my-ramp'; softq methods lists all {len(METHODS.entries())}; one of your own is "
+            "named by its file: --method my_ramp.py\n"
+        )
+        done = run(*build, "--method", method)
+        assert done.exit_code == 0, done.output
+
+
+def test_a_model_of_a_file_is_built_in_python(method: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    converted = softq.convert(VIT, method=str(method)).model
+    monkeypatch.setattr(softq.registry, "_OWN", {})
+    with pytest.raises(UsageError, match="unknown method 'my-ramp'"):
+        softq.build(converted, tmp_path / "cores", target="verilog,step=0.06")
+    with pytest.raises(UsageError, match=r"methods is 'my_ramp\.py'; expected a list"):
+        softq.build(converted, tmp_path / "cores", target="verilog,step=0.06", methods="my_ramp.py")
+    built = softq.build(converted, tmp_path / "cores", target="verilog,step=0.06", methods=[method])
+    assert [core["method"] for core in built.manifest["cores"]] == ["my-ramp"]
+
+
+def test_whole_numbers_of_a_method_of_a_file_are_those_of_its_floats(method: Path) -> None:
+    own = METHODS.get(str(method))
+    options = own.configure({"width": 4, "step": 0.0625})
+    x = np.random.default_rng(0).integers(-128, 128, (5, 40)).astype(np.int8)
+    out = run_program(own.program(options, scores=DType.I8), x)
+    d = (x.max(-1, keepdims=True).astype(np.float64) - x) * 0.0625
+    # Half a unit of 255, and as much of the factor's rounding at most.
+    np.testing.assert_allclose(out["weights"].astype(np.float64) / 255, np.maximum(0, 1 - d / 4), atol=1 / 255)
+
+
+def test_a_file_without_a_docstring_has_no_specification(method: Path) -> None:
+    text = method.read_text()
+    method.write_text(text[text.index("from dataclasses") :])
+    done = run("methods", method)
+    assert done.exit_code == 0
+    assert done.output.startswith("my-ramp: A straight line instead of the exponential.\n\nsource         none\n")
 
 
 def test_a_sweep_goes_on_only_with_the_same_file(method: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

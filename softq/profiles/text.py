@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 import onnx
@@ -20,8 +21,14 @@ SCHEMA = 1
 FROM_DOCUMENTS = "The rules are from documents, not from a device"
 
 
-def judgements_to_text(judged: Sequence[Judgement], profile: Profile) -> str:
-    """Return what `softq inspect --for` prints: a line per site, and below those that are not taken as they are why."""
+def judgements_to_text(judged: Sequence[Judgement], profile: Profile, asked: str) -> str:
+    """Return what `softq inspect --for` prints: a line per site, and below those that are not taken as they are why.
+
+    Args:
+        judged: What a model's sites are to the profile.
+        profile: The profile.
+        asked: What it was asked for by, its name or its file.
+    """
     if not judged:
         return "no softmax\n"
     rows = [(one.site, one.operator, one.role, _taken(one)) for one in judged]
@@ -40,7 +47,7 @@ def judgements_to_text(judged: Sequence[Judgement], profile: Profile) -> str:
             ])  # fmt: skip
     counts = {taken: sum(one.taken == taken for one in judged) for taken in ("as it is", "after convert", "no")}
     data = sum(one.needs_data for one in judged)
-    taken = f"{counts['as it is']} taken as is, {counts['after convert']} after `convert --for {profile.name}`"
+    taken = f"{counts['as it is']} taken as is, {counts['after convert']} after `convert --for {shlex.quote(asked)}`"
     taken += f" ({data} with `--calibration DATA`)" if data else ""
     text += lines(["", f"{softmaxes(len(judged))}: {taken}, {counts['no']} not"])
     return text + lines(_closing(profile))

@@ -13,6 +13,9 @@ from softq.methods import Method, Options
 from softq.rowprog import DType, Kind, Program
 
 SCORES = (DType.I8, DType.U8)
+UNKNOWN_STEP = "the real value of one unit of the scores is not known; step=X of the target says it"
+"""What is said where neither a model nor an option has a step, and the method has none of its own."""
+
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _PATIENCE = 64
 """Clocks without a move, for each of the longest row, after which a core counts as stuck."""

@@ -9,6 +9,7 @@ from softq.errors import ProofError, RefusalError, UsageError
 from softq.methods import FITTED_SCOPES, METHODS
 from softq.rowprog import DType
 from softq.rowprog.tabulate import tabulate_or_keep
+from softq.rtl.arguments import UNKNOWN_STEP
 from softq.rtl.making import plan_core
 from softq.rtl.wanted import Wanted
 from softq.vectors.making import configured
@@ -40,7 +41,7 @@ def cost_of_core(
     options = {option: value for option, value in given.items() if value not in FITTED_SCOPES}
     if "step" in method.options.specs() and "step" not in options:
         if wanted.step is None:
-            raise RefusalError("the real value of one unit of the scores is not known; step=X of the target says it")
+            raise RefusalError(UNKNOWN_STEP)
         options["step"] = wanted.step
     length = max((n for n in (row_length, wanted.length) if n is not None), default=None)
     if length is None:

@@ -18,7 +18,7 @@ from softq.plans import SitePlan
 from softq.provenance import RowFunction, row_functions
 from softq.rowprog import DType
 from softq.rowprog.onnx.interface import arguments
-from softq.rtl.arguments import SCORES
+from softq.rtl.arguments import SCORES, UNKNOWN_STEP
 from softq.rtl.making import MadeCore, make_core
 from softq.rtl.wanted import Wanted
 from softq.rtl.writing import core_files
@@ -206,7 +206,10 @@ def _read(call: ir.Node, site: str, function: RowFunction, wanted: Wanted) -> tu
         kind,
         function.program.masked,
     )
-    return same, _length(call, wanted.length)
+    length = _length(call, wanted.length)
+    if settings["step"] == 0:
+        raise RefusalError(f"{UNKNOWN_STEP}, as in --target verilog,step=0.06")
+    return same, length
 
 
 def _planned(call: ir.Node, site: str, function: RowFunction) -> SitePlan:

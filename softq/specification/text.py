@@ -88,8 +88,7 @@ def method_to_text(method: Method, length: int = PROOF_LENGTH) -> str:
     lines = [
         f"{method.name}: {method.summary}",
         "",
-        getdoc(modules[method.trace.__module__]) or "",
-        "",
+        *([doc, ""] if (doc := getdoc(modules[method.trace.__module__])) else []),
         f"source         {method.source}",
         f"scores         {' or '.join(facts['scores'])}",
         f"returns        {facts['output']}",

@@ -32,6 +32,10 @@ from softq.cli.spelling import place
     shell_complete=completing.PACKAGES,
     help="Of a model in C: lay the files out for another tool; softq packages lists.",
 )
+@click.option(
+    "--method", "methods", multiple=True, metavar="FILE",
+    help="The file of a method of your own that MODEL was converted with: my_method.py.",
+)  # fmt: skip
 @click.option("--sign", metavar="KEY", help="Sign with a private Ed25519 key (PEM); softq[sign].")
 @options.INPUT_SHAPES
 @options.JSON

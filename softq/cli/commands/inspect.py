@@ -100,7 +100,7 @@ def _judge(model: Sequence[str], name: str, fail_on: str | None, as_json: bool, 
     for path, judged in found.items() if not as_json else ():
         if len(found) > 1:
             print_line(path)
-        print_text(judgements_to_text(judged, profile))
+        print_text(judgements_to_text(judged, profile, name))
     wanted = "no" if fail_on == "refused" else "after convert"
     failed = [path for path, judged in found.items() if any(one.taken == wanted for one in judged) == (wanted == "no")]
     if fail_on is not None and failed:
