@@ -185,6 +185,7 @@ def test_verdicts_have_colours_on_a_terminal_alone(monkeypatch: pytest.MonkeyPat
 def test_a_lock_stays_neither_in_a_finished_folder_nor_in_the_way(tmp_path: Path) -> None:
     """Its owner removes it while it is locked: who opened it before that has to make another."""
     folder = tmp_path / "study"
+    folder.mkdir()
     with open_folder(folder, force=False) as path:
         (lock,) = path.iterdir()
         with pytest.raises(UsageError, match="another softq is measuring"), open_folder(folder, force=False):
