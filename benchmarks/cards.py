@@ -33,13 +33,13 @@ class Amount:
 
     Attributes:
         samples: Samples of the evaluation data; of a plan those of the search.
-        max_drop: What the plan may lose; None where a search would take hours.
+        max_drop: What the plan may lose.
         batch: Samples a run, where as many as the study's take too long.
         bits: Widths of the sweep.
     """
 
     samples: int
-    max_drop: str | None
+    max_drop: str
     batch: int | None = None
     bits: str = "2-6,8"
 
@@ -66,19 +66,17 @@ def measure(study: Study, models: Path) -> dict[str, Any]:
         model, evaluation, out=SWEEPS / study.name, metric=metric, methods=METHODS, bits=amount.bits,
         samples=amount.samples, batch=amount.batch or study.batch, time=True,
     )  # fmt: skip
-    plan = None
-    if amount.max_drop is not None:
-        # Where there are several files the last is the largest.
-        files = list(SPLITS[study.split].files.get("development", ()))
-        development = str(study.place(models) / files[-1]) if files else None
-        found = softq.plan(
-            model, development or evaluation, metric=metric, max_drop=amount.max_drop, methods="deferred-log",
-            samples=amount.samples, batch=amount.batch or study.batch, verify=evaluation if development else None,
-        )  # fmt: skip
-        plan = {
-            "max_drop": amount.max_drop, "passed": found.gate.passed, "sentence": found.gate.sentence,
-            "mean_bits": found.mean_bits, "bits": found.bits, "split": found.split,
-        }  # fmt: skip
+    # Where there are several files the last is the largest.
+    files = list(SPLITS[study.split].files.get("development", ()))
+    development = str(study.place(models) / files[-1]) if files else None
+    found = softq.plan(
+        model, development or evaluation, metric=metric, max_drop=amount.max_drop, methods="deferred-log",
+        samples=amount.samples, batch=amount.batch or study.batch, verify=evaluation if development else None,
+    )  # fmt: skip
+    plan = {
+        "max_drop": amount.max_drop, "passed": found.gate.passed, "sentence": found.gate.sentence,
+        "mean_bits": found.mean_bits, "bits": found.bits, "split": found.split,
+    }  # fmt: skip
     return {
         "name": study.name, "metric": study.metric.name, "model": identity_of(model), "versions": versions(),
         "machine": description(), "samples": swept.study.samples, "float": swept.study.reference.value,

@@ -123,7 +123,7 @@ class CorePlan:
         self.source = program
         self.head = _beside("head", settings.heads - 1, "head of the row") if settings.heads > 1 else None
         proof = prove(program, max_length=settings.elements)
-        self.simplified: Simplified = simplify(program, proof, self.head, split_shifts=settings.is_serial)
+        self.simplified: Simplified = simplify(program, proof, self.head)
         self.cut = _beside("cut", 1, "whether the row is too long") if settings.cut else None
         if self.cut is not None:
             self.simplified = replace(

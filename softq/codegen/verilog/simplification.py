@@ -38,24 +38,24 @@ class Simplified:
         return None
 
 
-def simplify(program: Program, proof: Proof, head: Node | None = None, *, split_shifts: bool = False) -> Simplified:
+def simplify(program: Program, proof: Proof, head: Node | None = None) -> Simplified:
     """Return a program without what is nothing in hardware.
+
+    A shift by at least so many bits becomes one by these, which is nothing in hardware, and one by the rest.
 
     Args:
         program: The program.
         proof: That nothing in it overflows.
         head: The head of a row, a parameter: what is looked up in tables that are parameters follows from it, too.
-        split_shifts: Whether a shift by at least so many bits is one by these, which is nothing in hardware, and one
-            by the rest.
 
     Raises:
         RefusalError: a value is a float; the message names it.
     """
-    return _Simplification(program, proof, head, split_shifts).run()
+    return _Simplification(program, proof, head).run()
 
 
 class _Simplification:
-    def __init__(self, program: Program, proof: Proof, head: Node | None, split_shifts: bool) -> None:
+    def __init__(self, program: Program, proof: Proof, head: Node | None) -> None:
         self._program = program
         self._proof = proof
         self._new: dict[Node, Node] = {}
@@ -63,7 +63,6 @@ class _Simplification:
         self._bodies: dict[ScanBody, ScanBody] = {}
         self.intervals: dict[Node, Interval] = {}
         self._head = head
-        self._split_shifts = split_shifts
         if head is not None:
             self.intervals[head] = Interval(param_of(head).low, param_of(head).high)
 
@@ -100,7 +99,7 @@ class _Simplification:
                     return self._narrow(taken, interval)
         if node.op == "scan":
             return self._narrow(self._node(replace_body(node, self._body(body_of(node))), args), interval)
-        if self._split_shifts and node.op in ("shl", "shr") and args[1].op != "const":
+        if node.op in ("shl", "shr") and args[1].op != "const":
             least = int(self.intervals[args[1]].low)
             if least > 0:
                 return self._split_shift(node, args[0], args[1], least, interval)
