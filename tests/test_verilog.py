@@ -124,21 +124,29 @@ def test_a_wrong_table_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["rtl", "hls"])
 def test_a_folder_with_other_things_is_left_alone(tmp_path: Path, command: str) -> None:
-    """The rule of `softq build`; files of kernels may lie side by side, and are replaced."""
+    """The rule of `softq build`; kernels may lie side by side and are replaced, and simulations beside them stay."""
+    other, own = tmp_path / "other", tmp_path / "own"
 
-    def run(method: str) -> Result:
-        settings = ["--set", "step=0.06", "--length", "8", "--out", str(tmp_path)]
+    def run(method: str, folder: Path) -> Result:
+        settings = ["--set", "step=0.06", "--length", "8", "--out", str(folder)]
         return CliRunner().invoke(main, [command, method, *settings])
 
-    for method in ("deferred-log", "deferred-log", "relu"):
-        done = run(method)
-        assert done.exit_code == 0, done.output
-    (tmp_path / "notes.json").write_text("{}")
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    done = run("relu")
-    told = f"softq: output '{tmp_path}' is a folder with other things ('notes.json'); give a new or an empty one\n"
+    other.mkdir()
+    (other / "notes.json").write_text("{}")
+    done = run("relu", other)
+    told = f"softq: output '{other}' is a folder with other things ('notes.json'); give a new or an empty one\n"
     assert (done.exit_code, done.stderr) == (2, told)
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert [path.name for path in other.iterdir()] == ["notes.json"]
+
+    for method in ("deferred-log", "relu"):
+        assert run(method, own).exit_code == 0
+    before = {path: path.read_bytes() for path in own.iterdir()}
+    simulation = own / "simulation"
+    simulation.write_text("made by Icarus Verilog")
+    before[simulation] = simulation.read_bytes()
+    done = run("deferred-log", own)
+    assert done.exit_code == 0, done.output
+    assert {path: path.read_bytes() for path in own.iterdir()} == before
 
 
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:

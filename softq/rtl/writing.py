@@ -38,23 +38,22 @@ def write_rtl(
 
 
 def kernel_folder(folder: str | os.PathLike[str]) -> Path:
-    """Return the folder that a core or a function goes into: nothing is there, or such files alone.
+    """Return the folder that a core or a function goes into: nothing is there, or what such a thing brings with it.
 
-    Files of NAME begin with `NAME.` or `NAME_`, and NAME.json beside them says what it is.
+    Beside a core lies what a simulation or a synthesis of it has made, which stays.
 
     Raises:
-        UsageError: there is a file of that name, or a folder with other things.
+        UsageError: there is a file of that name, or a folder with other things and no core.
         InputError: the folder cannot be made or read.
     """
     path = make_folder(folder)
     try:
         files = sorted(os.listdir(path))
-        names = [file.removesuffix(".json") for file in files if _describes_kernel(path / file)]
+        ours = not files or any(_describes_kernel(path / file) for file in files)
     except OSError as error:
         raise InputError(f"cannot read '{path}': {error.strerror or error}") from error
-    for file in files:
-        if not any(file.startswith((f"{name}.", f"{name}_")) for name in names):
-            raise UsageError(f"output '{path}' is a folder with other things ({file!r}); give a new or an empty one")
+    if not ours:
+        raise UsageError(f"output '{path}' is a folder with other things ({files[0]!r}); give a new or an empty one")
     return path
 
 

@@ -28,7 +28,7 @@ from softq.wording import counted
 
 FAMILY = "ECP5"
 
-TABLES_FACTOR, TABLES_BESIDE = 0.999, 7.5
+TABLES_FACTOR, TABLES_BESIDE = 0.957, 11.3
 """Fitted on the 30 cores without a scan that benchmarks/fpga.json had then; `python -m benchmarks.fpga.estimate` tells
 what all that it has give."""
 
