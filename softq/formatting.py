@@ -207,7 +207,7 @@ def _cores_to_text(folder: str, manifest: Mapping[str, Any]) -> str:
         rows.append((core["module"], f"softq::{core['function']}", outputs, length, str(core["lanes"]),
                      str(core["latency"][length]), *cells, ", ".join(core["sites"])))  # fmt: skip
     families = ", ".join(dict.fromkeys(core["estimate"]["family"] for core in manifest["cores"]))
-    told = f"{folder}: {manifest['target']}, {len(rows)} cores; LUT4 to MULT18 are estimated for {families}"
+    told = f"{folder}: {manifest['target']}, {counted(len(rows), 'core')}; LUT4 to MULT18 are estimated for {families}"
     head = (
         "core",
         "function",
@@ -242,7 +242,7 @@ def sizes_to_text(sizes: Mapping[str, Any]) -> str:
     elif memory["flash"] is not None:
         told.append("stack   not known: no compiler told that of all functions")
     if memory["library"]:
-        told.append(f"beside  {', '.join(memory['library'])}, which are the compiler's and the C library's")
+        told.append(f"beside  {', '.join(memory['library'])}: functions of the compiler's and the C library")
     told.append(f"work    {sizes['multiply_adds']:,} multiply-adds")
     rows = [
         (

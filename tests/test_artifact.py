@@ -249,6 +249,10 @@ def truncate(path: Path, size: int) -> None:
         (lambda f: (f / "manifest.json").write_text("[]"), "no JSON object"),
         (lambda f: edit(f, lambda m: m.update(schema=2)), "schema is 2; this softq reads 1"),
         (lambda f: edit(f, lambda m: m.update(kind="other")), "kind is 'other'"),
+        (
+            lambda f: edit(f, lambda m: m.update(kind="softq operators")),
+            "kind is .softq operators.; .*; softq.onnxruntime.register loads it",
+        ),
         (lambda f: edit(f, lambda m: m.pop("files")), "files is no JSON object"),
         (lambda f: edit(f, lambda m: m.update(inputs=[])), "the manifest's inputs are not those of libmodel.so"),
         (lambda f: edit(f, lambda m: m.update(outputs=[{"name": 1}])), "shape in outputs is no list"),

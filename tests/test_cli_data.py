@@ -265,3 +265,13 @@ def test_quickstart_shows_the_softmaxes_of_a_model_that_it_makes_no_data_for() -
     done = softq("quickstart", "model.onnx")
     assert (done.exit_code, done.stderr) == (2, "softq: input 'name' holds no numbers\n")
     assert "1 softmax: " in done.stdout
+
+
+def test_quickstart_names_the_option_that_would_convert() -> None:
+    save("""<ir_version: 10, opset_import: ["": 18]>
+        g (double[N, 4, 4] x) => (double[N, 4, 4] y) { p = Softmax (x) y = MatMul (p, x) }""")
+    done = softq("quickstart", "model.onnx")
+    told = (
+        "nothing in this model can be converted without --allow-float32: softq convert model.onnx OUT --allow-float32"
+    )
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, told)

@@ -13,12 +13,18 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from click.testing import CliRunner
 from onnx import parser
 
+from softq.cli import main
 from softq.compare import check
 from softq.data import Array, TensorSpec
 from softq.errors import InputError, UsageError
+from softq.metrics import NanCounts, find_metric
+from softq.reports import MetricResult, judge, parse_drop
 from softq.runner import OnnxRunner, Runner
+from softq.sweeps.budget import Budget
+from softq.sweeps.records import Estimate
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>'
 PLAIN = f"{HEAD} plain (float[n, 4] x) => (float[n, 4] y) {{ y = Identity(x) }}"
@@ -107,6 +113,24 @@ def test_a_limit_that_no_model_reaches_is_refused(metric: str, limit: float, mes
 
 def test_a_text_is_one_metric() -> None:
     assert [one.name for one in check(model(PLAIN), model(PLAIN), samples(), metrics="kl").metrics] == ["kl"]
+
+
+def test_nan_in_the_data_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(model(PLAIN), "m.onnx")
+    x = np.ones((3, 4), np.float32)
+    x[1] = np.nan
+    np.savez("d.npz", x=x)
+    line = ["check", "m.onnx", "m.onnx", "--data", "d.npz", "--metric", "max-error", "--limit", "1", "--json"]
+    done = CliRunner().invoke(main, line)
+    told = "softq: warning: NaN seen by max-error: 4 in the reference, 4 in the candidate, 4 in both at the same place"
+    assert (done.exit_code, done.stderr.startswith(told), done.stderr.count("\n")) == (0, True, 1), done.output
+    result = MetricResult("score", "fraction", "higher", math.nan, math.nan, math.nan, NanCounts())
+    gate = judge([result], parse_drop(0.1), None)
+    assert gate is not None
+    assert gate.sentence == "score of the reference is NaN: nothing can be compared with it; are there NaN in the data?"
+    budget = Budget(parse_drop(0.1), find_metric("top1-accuracy"), math.nan)
+    assert "inf" not in budget.judge(Estimate(math.nan)).sentence
 
 
 def test_nan_in_the_candidate_fails_without_a_gate() -> None:

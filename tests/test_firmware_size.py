@@ -21,7 +21,7 @@ pytest.importorskip("tvm")
 import softq
 from softq.artifact.firmware import compiling
 from softq.artifact.firmware.compilers import compilers
-from softq.artifact.firmware.compiling import measure_with
+from softq.artifact.firmware.compiling import _deepest, measure_with  # pyright: ignore[reportPrivateUsage]
 from softq.artifact.firmware.objects import read_object
 from softq.artifact.firmware.sizes import read_sizes
 from softq.cli import main
@@ -168,6 +168,24 @@ def test_depth_of_calls_is_the_sum_along_the_deepest(tmp_path: Path) -> None:
     assert found.stack is not None
     assert 320 <= found.stack < 400
     assert found.library == ("use",)
+
+
+def test_a_bounded_stack_counts_and_an_unknown_one_does_not() -> None:
+    """gcc on x86 calls functions that align their stack `dynamic,bounded`: the number is a bound of all of it."""
+    text = ["void m_run(void)\n{\n    m_leaf();\n}\nvoid m_leaf(void)\n{\n}\n"]
+    told = "m.c:1:6:m_run\t16\tstatic\nm.c:5:6:m_leaf\t160\t{}\n"
+    assert _deepest("m_run", told.format("dynamic,bounded"), text, {}) == (176, ("m_run", "m_leaf"))
+    assert _deepest("m_run", told.format("dynamic"), text, {}) == (None, ())
+
+
+def test_no_plan_is_below_an_arena_that_holds_nothing(tmp_path: Path) -> None:
+    model = parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> f (float[2, 8] x) => (float[2, 8] y) { y = Relu (x) }'
+    )
+    softq.build(model, tmp_path / "small", target="c")
+    memory = read_sizes(tmp_path / "small")["memory"]
+    assert isinstance(memory, dict)
+    assert memory["arena"] == memory["arena_least"] == 16
 
 
 @pytest.mark.parametrize("cpu", ["m0", "m55"])

@@ -213,7 +213,8 @@ def _checked(value: object, kinds: Sequence[str]) -> dict[str, object]:
     manifest = _object(value, "the manifest")
     kind = manifest.get("kind")
     if kind not in kinds:
-        raise ValueError(f"kind is {kind!r}; expected {' or '.join(map(repr, kinds))}")
+        instead = "; softq.onnxruntime.register loads it" if kind == OPERATORS else ""
+        raise ValueError(f"kind is {kind!r}; expected {' or '.join(map(repr, kinds))}{instead}")
     if manifest.get("schema") != SCHEMA:
         raise ValueError(f"schema is {manifest.get('schema')!r}; this softq reads {SCHEMA}")
     machine = _object(manifest.get("machine", {}), "machine")

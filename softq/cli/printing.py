@@ -77,8 +77,9 @@ def print_notes(notes: Sequence[str]) -> None:
 def print_report(report: Report, markdown: str | None, as_json: bool) -> None:
     """Print a report, write it, and end with the gate's exit code if that failed."""
     from softq.files import write_text
-    from softq.reports import to_json, to_markdown, to_text
+    from softq.reports import describe_nan, to_json, to_markdown, to_text
 
+    print_notes([f"warning: {note}" for note in describe_nan(report)])
     if as_json:
         print_plain(to_json(report))
     elif wants_colours():

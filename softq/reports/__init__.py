@@ -2,7 +2,7 @@
 
 from softq.reports._gate import Allowance, check_gate, judge, parse_drop
 from softq.reports._junit import Case, to_case, to_junit
-from softq.reports._text import to_json, to_markdown, to_text
+from softq.reports._text import describe_nan, to_json, to_markdown, to_text
 from softq.reports._types import Gate, MetricResult, PairedInterval, Report
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "PairedInterval",
     "Report",
     "check_gate",
+    "describe_nan",
     "judge",
     "parse_drop",
     "to_case",

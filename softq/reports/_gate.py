@@ -82,6 +82,15 @@ def judge(results: Sequence[MetricResult], drop: Allowance | None, limit: float 
     return None
 
 
+def _without_number(name: str, reference: float, candidate: float) -> str:
+    """Return the sentence on two values that have no difference."""
+    if math.isnan(reference):
+        return f"{name} of the reference is NaN: nothing can be compared with it; are there NaN in the data?"
+    if math.isnan(candidate):
+        return f"{name} goes from {reference:.6g} to NaN"
+    return f"{name} goes from {reference:.6g} to {candidate:.6g}, which have no difference"
+
+
 def _drop(result: MetricResult, drop: Allowance) -> Gate:
     reference, candidate = result.reference, result.candidate
     if reference is None:
@@ -96,7 +105,7 @@ def _drop(result: MetricResult, drop: Allowance) -> Gate:
     passed = math.isfinite(reference) and most <= allowed + slack
     values = f"{result.name} goes from {reference:.6g} to {candidate:.6g}"
     if math.isnan(worse):
-        return Gate(False, f"{values}, which is no number to compare")
+        return Gate(False, _without_number(result.name, reference, candidate))
     change = "no change" if worse == 0 else f"{'worse' if worse > 0 else 'better'} by {abs(worse):.4g}"
     limit = f"{drop.text} (that is {allowed:.4g})" if drop.relative else f"{allowed:.6g}"
     shown = "" if evidence is None else f": {evidence.statement(allowed, lambda amount: f'{amount:.4g}')}"

@@ -82,11 +82,11 @@ def _samples(report: Report) -> str:
 
 
 def _remarks(report: Report) -> list[str]:
-    return [*_notes(report), *_flips(report), *_times(report), *_verdict(report)]
+    return [*describe_nan(report), *_flips(report), *_times(report), *_verdict(report)]
 
 
-def _notes(report: Report) -> list[str]:
-    """NaN counts, once for metrics that saw the same outputs."""
+def describe_nan(report: Report) -> list[str]:
+    """Return lines on the NaN that metrics saw, one for those that saw the same outputs; none where there are none."""
     counts = {result.nan: result.name for result in reversed(report.metrics)}
     return [
         f"NaN seen by {name}: {nan.reference} in the reference, {nan.candidate} in the candidate,"
@@ -98,8 +98,9 @@ def _notes(report: Report) -> list[str]:
 
 def _flips(report: Report) -> list[str]:
     return [
-        f"{result.name}: {flips.lost} of {counted(result.interval.samples, 'sample')} are right under the reference"
-        f" alone, {flips.gained} under the candidate alone; McNemar's exact test: p = {flips.p_value:.3g}"
+        f"{result.name}: samples that are right under the reference alone: {flips.lost} of"
+        f" {result.interval.samples:,}, under the candidate alone: {flips.gained};"
+        f" McNemar's exact test: p = {flips.p_value:.3g}"
         for result in report.metrics
         if result.interval is not None and (flips := result.interval.flips) is not None
     ]

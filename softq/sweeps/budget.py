@@ -64,7 +64,7 @@ class Budget:
         gate = judge([result], self.allowance, None)
         assert gate is not None
         over = self.excess(value)
-        return gate if gate.passed or not over > 0 else Gate(False, f"{gate.sentence}: {over:.4g} too much")
+        return gate if gate.passed or not 0 < over < math.inf else Gate(False, f"{gate.sentence}: {over:.4g} too much")
 
     def _interval(self, loss: Estimate | None, samples: int) -> PairedInterval | None:
         if loss is None or loss.low is None or loss.high is None:

@@ -112,6 +112,10 @@ def measure_with(folder: Path, name: str, command: list[str]) -> CompiledSizes:
     )
 
 
+_BOUNDED = ("static", "dynamic,bounded")
+"""Where gcc's number is all that a function takes, or a bound of it; of one that is `dynamic` alone it is a part."""
+
+
 def _deepest(
     first: str, told: str, texts: Sequence[str], stacks: Mapping[str, FunctionStack]
 ) -> tuple[int | None, tuple[str, ...]]:
@@ -128,7 +132,7 @@ def _deepest(
         return None, ()
     for line in told.splitlines():
         place, size, how = line.split("\t")
-        if how != "static":
+        if how not in _BOUNDED:
             return None, ()
         function = place.rpartition(":")[2].partition(".")[0]
         own[function] = max(own.get(function, 0), int(size))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import click
 from softq.cli import options
 from softq.cli.arguments import check_outputs
 from softq.cli.command import Section, command
-from softq.cli.printing import print_text
+from softq.cli.printing import print_line, print_text
 from softq.errors import UsageError
 
 
@@ -40,7 +41,11 @@ def quickstart(model: str, out: str) -> None:
     print_text(sites_to_text(sites))
     verdicts = {site.verdict.action for site in sites}
     if not verdicts & {"convert", "keep"}:
-        print_text("nothing in this model can be converted\n")
+        allowed = sorted(
+            {option for site in sites for option in re.findall(r"allowed by (--[\w-]+)", site.verdict.reason)}
+        )
+        unless = f" without {' '.join(allowed)}: softq convert {shlex.quote(model)} OUT {' '.join(allowed)}"
+        print_line(f"nothing in this model can be converted{unless if allowed else ''}")
         return
     inputs = find_inputs(model)
     write_text(out, skeleton(model, inputs))

@@ -62,7 +62,7 @@ def plan_memory(program: Program, replaced: Mapping[str, Mapping[int, frozenset[
     offsets = [of_owner[owner] for owner in shared]
     size = max(plan.bytes, ALIGNMENT)  # C has no empty arrays.
     alive = plan.alive + (0,) * (len(program.steps) - len(plan.alive))
-    return Memory(offsets, dict(zip(scratch, of_scratch, strict=True)), size, plan.least, alive)
+    return Memory(offsets, dict(zip(scratch, of_scratch, strict=True)), size, max(plan.least, ALIGNMENT), alive)
 
 
 def _span(together: Sequence[int], slots: Sequence[int], lives: Sequence[tuple[int, int]]) -> Span:

@@ -64,7 +64,7 @@ def _time(ratio: TimeRatio | None) -> Interval | None:
 
 _SOURCES = (
     _Source(
-        Column("float_operations", "float operations", "per element",
+        Column("float_operations", "float operations on float scores", "per element",
                "Float operations per element when the scores are floats, at the site with the most."),
         lambda outcome, costs: _greatest(cost.float_operations for cost in costs),
     ),
