@@ -62,7 +62,7 @@ def test_a_core_moves(tmp_path: Path, lanes: int) -> None:
 def test_gives_what_its_program_says(tmp_path: Path) -> None:
     """Two rows of 1 to 4 elements with any scores: codes and normalizers of the program before it is tabulated."""
     method = METHODS.get("deferred-log")
-    options, _, _ = configured(method, settings_of(method.name), {})
+    options, _, _ = configured(method, settings_of(method.name), {}, DType.I8)
     made = rtl(method.name, settings_of(method.name), length=LONGEST, rows=0, name="core")
     text = with_reference(made.core, method.program(options, scores=DType.I8, masked=False))
     assert prove_to_depth(tmp_path, text, made.core.latency(LONGEST) + ROWS * LONGEST + 5) == ""
