@@ -50,8 +50,9 @@ def test_a_scalar_has_one_value_for_all_samples_of_a_file(tmp_path: Path) -> Non
     assert [
         batch.inputs["flag"].tolist() for batch in open_data(tmp_path, [scalar, *SPECS]).spread(1, 3).batches(3)
     ] == [True]
-    with pytest.raises(InputError, match="contains no arrays with an axis that counts samples"):
-        open_data([{"flag": np.array(True)}], [scalar])
+    for labels in ({}, {"label.y": np.zeros(3)}):
+        with pytest.raises(InputError, match="every input of the model is a scalar: there are no samples"):
+            open_data([{"flag": np.array(True), **labels}], [scalar])
 
 
 def test_a_folder_is_read_in_the_order_of_names_and_shapes_may_differ(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -189,6 +190,12 @@ def test_output_that_cannot_be_written_is_one_line(arguments: list[str]) -> None
     told = "softq: cannot write to standard output: No space left on device"
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, told)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_an_error_that_cannot_be_written_keeps_its_exit_code() -> None:
+    done = run_softq("methods", "nosuch", "--json", redirect="2>/dev/full")
+    assert (done.returncode, "nosuch" in json.loads(done.stdout)["error"]) == (2, True)
 
 
 def test_a_reader_that_is_gone_is_no_error() -> None:

@@ -121,6 +121,16 @@ def test_a_plan_holds_on_data_that_the_search_did_not_see(tmp_path: Path) -> Non
     assert report.metrics[0].candidate == said["verification"]["metric"]["value"]
 
 
+@pytest.mark.slow
+def test_the_command_finds_the_plan_that_the_function_finds(tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    arguments = ["plan", str(LM), "--data", str(TEXT), "--metric", "perplexity", "--max-drop", "0.5%", "--out",
+                 str(out), "--methods", "deferred-log,uniform", "--samples", "32", "--threads", "1"]  # fmt: skip
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    task = Task(LM, TEXT, "perplexity", Selection(), samples=32, threads=1)
+    assert find_plan(task, max_drop="0.5%", methods="deferred-log,uniform").plan == load_plan(out)
+
+
 def test_an_impossible_budget(tmp_path: Path) -> None:
     out = tmp_path / "plan.json"
     arguments = ["plan", str(VIT), "--data", str(IMAGES), "--metric", "kl", "--max-drop", "0", "--samples", "16",

@@ -29,6 +29,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, object], Mapping[str, object]]] = {
     "a mask": ("softermax", {"output": "uint8"}, {"length": 9, "masked": True, "scores": "u8"}),
     "divisions": ("index-softmax", {"output": "uint8"}, {"length": 9}),
     "rows that are cut": ("hls4ml", {"output": "fixed"}, {"length": 9, "cut": True}),
+    "factors of one bit": ("sigmoid", {}, {"length": 1}),
     "heads": ("shiftmax", {"output": "int8"}, {"length": 9, "registers": True, "heads": 2}),
 }
 

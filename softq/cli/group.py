@@ -243,7 +243,9 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 def _fail(message: str, as_json: bool, code: int = EXIT_BAD) -> NoReturn:
     """End with one line on stderr; who asked for JSON gets the error on stdout as that, too."""
     told = visible(" ".join(message.split()))
-    click.echo(f"softq: {told}", err=True)
+    # Where nothing can be written the exit code is all that tells.
+    with contextlib.suppress(OSError):
+        click.echo(f"softq: {told}", err=True)
     if as_json:
         click.echo(json.dumps({"schema": 1, "error": told}, indent=2))
     sys.exit(code)

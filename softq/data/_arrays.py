@@ -77,10 +77,12 @@ def check(where: str, headers: Mapping[str, Header], inputs: Sequence[TensorSpec
         if spec.shape is not None and not _fits(header.shape, spec.shape):
             one = "" if spec.shape else ", one value for all samples"
             raise InputError(f"{where}: array {spec.name!r} is {header}; the model expects {spec}{one}")
+    if inputs and not any(headers[spec.name].shape for spec in inputs):
+        raise InputError(f"{where}: every input of the model is a scalar: there are no samples to tell apart")
     counts = {name: header.shape[0] for name, header in headers.items() if header.shape}
     leader = next(iter(counts), None)
     if leader is None:
-        raise InputError(f"{where}: contains no arrays" + (" with an axis that counts samples" if headers else ""))
+        raise InputError(f"{where}: contains no arrays")
     for name, count in counts.items():
         if count != counts[leader]:
             raise InputError(f"{where}: array {name!r} has {counted(count, 'sample')}; {leader!r} has {counts[leader]}")

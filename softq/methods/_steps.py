@@ -146,7 +146,7 @@ class StepOptions(Options):
     bits: int = option(4, "bits of a code", low=2, high=8)
     steps: Literal["auto", "equal", "growing"] = option(
         "auto", "how the codes lie; growing is for 2 to 7 bits, of a distance as a float for 2 to 4; auto: growing "
-        "up to 7 bits where r is no number or first, shift or slope is given; else equal"
+        "up to 7 bits where r is no number or first, shift or slope is given above 0; else equal"
     )  # fmt: skip
     distance: Literal["auto", "float", "byte"] = option(
         "auto", "what a code is found by: the distance from the maximum as a float, or, with growing steps, rounded to "

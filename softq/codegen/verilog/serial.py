@@ -57,7 +57,10 @@ def multiply(
     module.register(f"{name}_factor", width)
     module.register(f"{name}_sum", width + 1)
     module.register(f"{name}_bits", clocks)
-    added = f"{{{width + 1}{{{name}_bits[0]}}}} & {{{name}_factor[{width - 1}], {name}_factor}}"
+    # A register of one bit has no bits to select.
+    low = f"{name}_bits[0]" if clocks > 1 else f"{name}_bits"
+    sign = f"{name}_factor[{width - 1}]" if width > 1 else f"{name}_factor"
+    added = f"{{{width + 1}{{{low}}}}} & {{{sign}, {name}_factor}}"
     module.wire(f"{name}_added", width + 1, added)
     module.wire(f"{name}_next", width + 2, f"$signed({name}_sum) + $signed({name}_added)")
     rest = f"{name}_bits[{clocks - 1}:1]" if clocks > 1 else ""

@@ -52,7 +52,8 @@ class Evidence:
 
     def statement(self, margin: float | None, say: Callable[[float], str]) -> str:
         """Return what is shown and what more samples would show, in words; `say` writes an amount."""
-        sure = f"at most {say(self.high)} worse" if self.high >= 0 else f"at least {say(-self.high)} better"
+        # 0 less 0 may be -0.
+        sure = f"at most {say(self.high + 0.0)} worse" if self.high >= 0 else f"at least {say(-self.high)} better"
         shown = f"{sure} with 95 % confidence, {self.samples:,} sample{'' if self.samples == 1 else 's'}"
         if margin is None:
             more = 4 * self.samples

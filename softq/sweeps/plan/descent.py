@@ -40,7 +40,7 @@ class Search:
         """Return the narrowest state that keeps the budget, or the best that was measured, and which of these it is.
 
         The search asks for what the verification asks for, on its own samples. A plan at the edge of that is shown to
-        keep the budget on as many others one time in two, one with a single standard error to spare one time in six;
+        keep the budget on as many others one time in two, one with a single standard error to spare one time in four;
         and each that is not leaves the next one to be verified on the same samples, with less confidence.
         """
         for keeps in (self.is_shown, self.by_value):
