@@ -95,7 +95,10 @@ def test_ctrl_c_leaves_nothing_half_written(
     onnx.save(text("q = Identity(x)"), "m.onnx")
     np.savez("d.npz", x=np.ones((2, 4, 8, 8), np.float32), c=np.ones((2, 4, 8, 8), bool))
     monkeypatch.setattr(where, interrupt)
+    # A shell starts what is in its background with the signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     result = CliRunner().invoke(main, command)
+    signal.signal(signal.SIGINT, before)
     assert (result.exit_code, result.stderr) == (130, "\nsoftq: interrupted\n")
     left = {path.name for path in tmp_path.iterdir()} - {"m.onnx", "d.npz"}
     assert left == set()  # Nothing was measured yet: a sweep leaves no empty folder.
