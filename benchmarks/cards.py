@@ -48,6 +48,7 @@ AMOUNTS: Mapping[str, Amount] = {
     "MNIST ViT": Amount(1000, "0.5%"),
     "Wikipedia language model": Amount(48, "0.5%"),
     "all-MiniLM-L6-v2": Amount(100, "0.002", batch=8),
+    # Its budget was chosen after its sweep had been seen.
     "SmolLM2-135M": Amount(8, "1%", bits="2-4"),
     # A budget of 2% was below the interval of so few lines, whatever the plan: 8% was chosen after that was seen.
     "PP-OCRv4 recognizer": Amount(128, "8%", batch=4),

@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -178,13 +178,18 @@ def test_a_bounded_stack_counts_and_an_unknown_one_does_not() -> None:
     assert _deepest("m_run", told.format("dynamic"), text, {}) == (None, ())
 
 
-def test_no_plan_is_below_an_arena_that_holds_nothing(tmp_path: Path) -> None:
-    model = parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> f (float[2, 8] x) => (float[2, 8] y) { y = Relu (x) }'
-    )
-    softq.build(model, tmp_path / "small", target="c")
-    memory = read_sizes(tmp_path / "small")["memory"]
+def _memory_of(folder: Path, operator: str) -> dict[object, object]:
+    """Build a model of one operator in C, and return what is told of its memory."""
+    interface = "f (float[2, 8] x) => (float[2, 8] y)"
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {interface} {{ y = {operator} (x) }}')
+    softq.build(model, folder, target="c")
+    memory = read_sizes(folder)["memory"]
     assert isinstance(memory, dict)
+    return cast("dict[object, object]", memory)
+
+
+def test_no_plan_is_below_an_arena_that_holds_nothing(tmp_path: Path) -> None:
+    memory = _memory_of(tmp_path / "small", "Relu")
     assert memory["arena"] == memory["arena_least"] == 16
 
 
@@ -225,12 +230,7 @@ def test_the_command_prints_what_the_folder_says(digits: Path, tmp_path: Path) -
 
 
 def test_what_no_compiler_told_is_not_guessed(tmp_path: Path) -> None:
-    model = parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> f (float[2, 8] x) => (float[2, 8] y) { y = Softmax <axis = -1> (x) }'
-    )
-    softq.build(model, tmp_path / "small", target="c")
-    memory = read_sizes(tmp_path / "small")["memory"]
-    assert isinstance(memory, dict)
+    memory = _memory_of(tmp_path / "small", "Softmax <axis = -1>")
     assert all(memory[key] is None for key in ("flash", "code", "tables", "stack", "calls", "library", "compiler"))
     code, text = invoke("size", str(tmp_path / "small"))
     assert code == 0
