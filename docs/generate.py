@@ -267,7 +267,8 @@ def _profiles() -> str:
         rows += [
             (part, ", ".join(said), "not stated", "", "") for part, said in profile.not_stated.items() if said
         ]  # fmt: skip
-        parts += [f"### {name}", f"{profile.summary}.", _rows(("of", "subject", "rule", "source", "read"), rows)]
+        head = f"{profile.summary}. Read from {profile.release}."
+        parts += [f"### {name}", head, _rows(("of", "subject", "rule", "source", "read"), rows)]
     return "\n\n".join(parts)
 
 

@@ -168,6 +168,9 @@ CASES: Mapping[str, Cases] = {
     "cmsis-nn": Cases(
         alone("int16", _S16), alone(result=("int8", 1 / 128, 0)), alone(None, None, real="double"), "dtype"
     ),
+    "cmsis-nn-float": Cases(
+        alone(None, None), alone(None, None, axis=1), alone(None, None, real="double"), "dtype"
+    ),
     "ethos-u": Cases(alone(shape="1, 2, 3, 16"), alone(axis=1), alone(shape="1, 1, 2, 3, 16"), "rank"),
     "qnn-htp": Cases(
         alone("uint8", _U8), alone("uint8", ("uint8", 0.0078432, 128)),

@@ -191,6 +191,7 @@ def own(folder: Path, text: str) -> str:
 GOOD = """
 name = "my-npu"
 summary = "Mine"
+release = "Manual 1"
 [sources.manual]
 title = "Manual"
 url = "https://example.com"
@@ -205,6 +206,27 @@ source = "manual"
 softmax = ["axis", "dtype", "length", "operator", "output"]
 attention = ["between", "head-size", "length", "pattern", "products"]
 """
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_profile_names_the_release_it_was_read_from(name: str, tmp_path: Path) -> None:
+    """In one field, with a number or a date; `inspect --for` and `profiles` print it."""
+    release = load_profile(name).release
+    assert re.search(r"\d", release)
+    onnx.save(CASES[name].taken, tmp_path / "model.onnx")
+    arguments = ("inspect", str(tmp_path / "model.onnx"), "--for", name)
+    assert f"read from {release}." in " ".join(softq(*arguments).stdout.split())
+    assert json.loads(softq(*arguments, "--json").stdout)["release"] == release
+    assert json.loads(softq("profiles", name, "--json").stdout)["release"] == release
+
+
+def test_cmsis_nn_takes_floats_where_it_is_built_with_them() -> None:
+    """arm_softmax_f32 and _f16, which no default build has; the rule of the default build names them."""
+    floats = alone(None, None)
+    assert [one.taken for one in judge(floats, load_profile("cmsis-nn-float"))] == ["as it is"]
+    (judged,) = judge(floats, load_profile("cmsis-nn"))
+    assert (judged.taken, judged.needs_data) == ("after convert", True)
+    assert any("ARM_NN_ENABLE_F32" in ruling.says for ruling in judged.rulings if ruling.subject == "dtype")
 
 
 def test_a_file_of_ones_own_is_a_profile(tmp_path: Path) -> None:
@@ -230,6 +252,8 @@ def test_a_file_of_ones_own_is_a_profile(tmp_path: Path) -> None:
         ('"axis", ', '"axis", "colour", ', "'colour' is unknown"),
         ('name = "my-npu"', 'name = "other"', "named 'other'; the file's name asks for 'my-npu'"),
         ('summary = "Mine"', "", "summary is missing"),
+        ('release = "Manual 1"', "", "release is missing"),
+        ('release = "Manual 1"', 'release = ""', "release is '', expected str"),
         ('summary = "Mine"', 'summary = "Mine"\nsumary = "x"', "sumary is unknown"),
         ("[not_stated]", '[sources.second]\ntitle = "t"\nurl = "u"\nversion = "v"\nread = 2026-01-01\n[not_stated]',
          "sources.second is the source of no rule"),

@@ -5,6 +5,7 @@ the document that states it; nothing in it was tried on a device:
 
     name = "my-npu"                       # the file's name
     summary = "One line that says what it is"
+    release = "Compiler 4.2, May 2026"    # the release that the rules were read from, or a document's version or date
     methods = ["my-method"]               # methods of softq that compute what its kernels do, if there are any
 
     [sources.manual]                      # the documents that the rules are from

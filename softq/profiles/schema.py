@@ -52,6 +52,7 @@ class Profile:
     Attributes:
         name: Its name, which is that of its file.
         summary: One line.
+        release: The release that the rules were read from; for a document its version or date.
         sources: The documents by the names that the file gives them.
         softmax: Rules for each softmax.
         attention: Rules for one whose weights are multiplied by values, besides those.
@@ -61,6 +62,7 @@ class Profile:
 
     name: str
     summary: str
+    release: str
     sources: Mapping[str, Source]
     softmax: tuple[Rule, ...]
     attention: tuple[Rule, ...]
@@ -83,7 +85,7 @@ def parse_profile(given: Table, name: str, file: str) -> Profile:
         InputError: something is missing, unknown, of another type or said twice; the message names file and place.
     """
     others = ("methods", "sources", "softmax", "attention", "not_stated")
-    head = _fields(given, dict.fromkeys(("name", "summary"), str), others, file)
+    head = _fields(given, dict.fromkeys(("name", "summary", "release"), str), others, file)
     if head["name"] != name:
         raise InputError(f"{file}: the profile is named {head['name']!r}; the file's name asks for {name!r}")
     sources = {
@@ -102,8 +104,8 @@ def parse_profile(given: Table, name: str, file: str) -> Profile:
     for one in methods:
         if one not in METHODS.entries():
             raise InputError(f"{file}: methods: {unknown('method', one, METHODS.entries(), 'softq methods')}")
-    texts = str(head["name"]), str(head["summary"])
-    return Profile(*texts, sources, rules["softmax"], rules["attention"], stated, methods)
+    name, summary, release = map(str, head.values())
+    return Profile(name, summary, release, sources, rules["softmax"], rules["attention"], stated, methods)
 
 
 def _rules(given: object, sources: Mapping[str, Source], used: set[str], where: str) -> tuple[Rule, ...]:

@@ -80,7 +80,7 @@ def _reasons(judged: Judgement) -> list[str]:
 def describe_judgements(judged: Sequence[Judgement], profile: Profile) -> dict[str, object]:
     """Return what `softq inspect --for --json` prints, without the model."""
     return {
-        "schema": SCHEMA, "profile": profile.name, "about": f"{FROM_DOCUMENTS}.",
+        "schema": SCHEMA, "profile": profile.name, "release": profile.release, "about": f"{FROM_DOCUMENTS}.",
         "not_stated": {part: list(said) for part, said in profile.not_stated.items()},
         "sites": [one.to_json() for one in judged],
     }  # fmt: skip
@@ -88,7 +88,9 @@ def describe_judgements(judged: Sequence[Judgement], profile: Profile) -> dict[s
 
 def _closing(profile: Profile) -> list[str]:
     silent = "; ".join(f"{part}: {', '.join(said)}" for part, said in profile.not_stated.items() if said)
-    return [f"{FROM_DOCUMENTS}. Not stated in them: {silent or 'nothing that softq asks for'}"]
+    return [
+        f"{FROM_DOCUMENTS}; read from {profile.release}. Not stated in them: {silent or 'nothing that softq asks for'}"
+    ]
 
 
 def describe_profile(profile: Profile) -> dict[str, object]:
@@ -100,7 +102,8 @@ def describe_profile(profile: Profile) -> dict[str, object]:
     ]  # fmt: skip
     silent = {part: list(said) for part, said in profile.not_stated.items()}
     methods = list(profile.methods)
-    return {"name": profile.name, "summary": profile.summary, "methods": methods, "rules": rules, "not_stated": silent}
+    head = {"name": profile.name, "summary": profile.summary, "release": profile.release}
+    return {**head, "methods": methods, "rules": rules, "not_stated": silent}
 
 
 def profile_to_text(profile: Profile) -> str:
@@ -118,4 +121,5 @@ def profile_to_text(profile: Profile) -> str:
 
 def profiles_to_text(profiles: Sequence[Profile]) -> str:
     """Return what `softq profiles` prints."""
-    return table(("profile", "what it is"), [(profile.name, profile.summary) for profile in profiles])
+    rows = [(profile.name, profile.summary, profile.release) for profile in profiles]
+    return table(("profile", "what it is", "read from"), rows)
