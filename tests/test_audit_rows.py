@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from softq.audit import audit
 from softq.audit.checks import checks_in_order
+from softq.audit.records import IDENTIFICATION, Audit, Step
 from softq.audit.rows import long_rows, sum_rows
 from softq.audit.subject import Subject
 from softq.audit.task import UNIT_RESULTS, Encoding
+from softq.audit.writing import summary
 from softq.errors import InputError
 from softq.wording import in_units
 
@@ -117,3 +119,22 @@ def test_odd_scales_and_lengths_have_rows_that_are_possible(scale: float, length
     sums = values.facts["sums"]
     assert sums["elements"] == sums["rows"] * min(length, 512)
     assert (sums["rows"] < values.facts["sums_left_out"]) == (scale < 0.001 or length < 4)
+
+
+def test_methods_that_give_the_same_bits_are_all_named() -> None:
+    def candidate(name: str, equal: bool) -> dict[str, object]:
+        return {"method": name, "options": {"bits": 4}, "rounding": "", "is_equal": equal, "equal": 0.5, "greatest": 2}
+
+    def sentence(*candidates: dict[str, object]) -> str:
+        steps = (Step(IDENTIFICATION, "Method", 1.0, {"candidates": list(candidates)}, ()),)
+        ((title, text),) = summary(Audit({}, steps, ()))
+        assert title == "Method"
+        return text
+
+    one, two, three = (candidate(name, True) for name in ("a", "b", "c"))
+    other = candidate("d", False)
+    assert sentence(one, other) == "a(bits=4), equal to the bit"
+    assert sentence(one, two, other) == "a(bits=4), equal to the bit; b(bits=4) cannot be told from it"
+    assert sentence(one, two, three).endswith("; b(bits=4), c(bits=4) cannot be told from it")
+    assert sentence(other) == "none to the bit; nearest: d(bits=4) (50.0000% equal, up to 2 units apart)"
+    assert sentence() == "no method takes such scores"

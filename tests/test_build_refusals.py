@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from onnx import parser
 
 import softq
+from softq.codegen.cpu import machines
 from softq.compiler import pipeline
 from softq.compiler.frontend.importer import Importer
 from softq.compiler.legalize import elementwise
@@ -175,3 +177,14 @@ def test_an_error_of_our_own_is_none_of_tvms(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("softq.codegen.cpu.backend.CpuBackend.nests", fail)
     with pytest.raises(KeyError, match="ours"):
         softq.build(parser.parse_model(PLAIN), tmp_path / "built", target="cpu")
+
+
+def test_features_are_names_after_plus_signs(tmp_path: Path) -> None:
+    for text in ("avx2", "avx2+fma"):
+        with pytest.raises(
+            softq.UsageError, match=re.escape(f"features are '{text}'; expected +name, several as +name+name")
+        ):
+            softq.build(parser.parse_model(PLAIN), tmp_path / "built", target=f"cpu,mcpu=x86-64,features={text}")
+    machine = machines.host("cpu", "x86-64", "+avx2+fma")
+    assert machine.features == ("avx2", "fma")
+    assert (machine.vector_bytes, machine.fused) == (32, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,26 @@ def test_what_needs_64_bits_has_them() -> None:
     program = t.program(weights=low, normalizer=t.row_sum(product >> 3))
     x = np.array([[-(2**31), 2**31 - 1, 0, 1, -1, 46341, 1 << 20]], np.int32)
     assert_same(Host(program, IN_C, outputs=all_outputs(program), max_length=7), x)
+
+
+def nearest_float32(value: int) -> np.float32:
+    """Return the float32 nearest to an integer, of two the one with an even last bit."""
+    near = np.float32(value)
+    around = (np.nextafter(near, np.float32(-np.inf)), near, np.nextafter(near, np.float32(np.inf)))
+    return min(around, key=lambda x: (abs(Fraction(float(x)) - value), int(x.view(np.int32)) & 1))
+
+
+@needs_host
+def test_wide_integers_are_rounded_once_to_floats() -> None:
+    """The halves of 64 bits: both signs, ties above 2^53, and a last bit that rounding to float64 first would lose."""
+    t = Trace("rounded", structure="x", scores=DType.I64)
+    program = t.program(weights=t.cast(t.scores, DType.F32), normalizer=t.length())
+    ties = [2**53 + 2**29, 2**53 + 2**29 + 1, 2**62 + 2**38, 2**62 + 2**38 + 1, 2**32, 2**33 - 1, 2**24 + 1, 0]
+    rng = np.random.default_rng(0)
+    anywhere = rng.integers(-(2**63), 2**63 - 1, 200) >> rng.integers(0, 63, 200)
+    x = np.concatenate([ties, np.negative(ties), anywhere, [2**63 - 1, -(2**63)]])
+    found = Host(program, IN_C, outputs=all_outputs(program), max_length=len(x))(x[None])["weights"][0]
+    np.testing.assert_array_equal(found, [nearest_float32(int(value)) for value in x])
 
 
 def repeated(turns: int, seen: int | None = None, start: int | None = None) -> Program:

@@ -379,6 +379,24 @@ def test_operators_with_a_softmax_inside_are_listed(domain: str, operator: str, 
 
 
 @pytest.mark.parametrize(
+    ("domain", "operator", "usage"),
+    [
+        ("com.microsoft", "QLinearSoftmax", ("attention", "MatMul")),
+        ("com.ms.internal.nhwc", "QLinearSoftmax", ("attention", "MatMul")),
+        ("com.microsoft", "SparseAttention", ("attention", "itself")),
+        ("com.microsoft", "PackedAttention", ("attention", "itself")),
+    ],
+)
+def test_weights_of_a_bare_softmax_are_followed(domain: str, operator: str, usage: tuple[str, str]) -> None:
+    """They are multiplied with the values in the next node; the result of an attention holds no weights."""
+    graph = model("p = Neg(x)\n z = MatMul(p, v)", opset=23)
+    node = graph.graph[0]
+    node.domain, node.op_type = domain, operator
+    site = only(graph, all_sites=True)
+    assert (site.role, site.consumer) == usage
+
+
+@pytest.mark.parametrize(
     ("domain", "operator"), [("", "LinearAttention"), ("com.example", "Softplus"), ("", "Softsign")]
 )
 def test_operators_without_a_softmax_are_not(domain: str, operator: str) -> None:

@@ -467,6 +467,21 @@ def test_what_has_no_kernel_is_refused_by_name(one: Case, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_updates_stay_at_their_places_along_the_other_axes(axis: int) -> None:
+    x, updates = f(3, 4, 5), f(2, 3, 4)
+    # Each place once: which of two updates stays is not defined.
+    order = np.argsort(np.random.default_rng(axis).random(x.shape), axis=axis)
+    index = (order - x.shape[axis] * (order % 2))[:2, :3, :4]
+    model, inputs = model_of([case(f"z = ScatterElements<axis={axis}>(x, i, u)", x=x, i=index, u=updates)])
+    expected = x.copy()
+    for place in np.ndindex(updates.shape):
+        target = list(place)
+        target[axis] = index[place]
+        expected[tuple(target)] = updates[place]
+    np.testing.assert_array_equal(Executor(build_program(model))(inputs)["z0"], expected)
+
+
 def test_positions_outside_their_axis_end_the_run() -> None:
     one = case("z = ScatterND(x, i, u)", x=f(3, 5), i=v([1], [0], dtype=np.int64), u=f(2, 5))
     model, inputs = model_of([one])

@@ -15,7 +15,9 @@ from onnx import helper, numpy_helper, parser
 pytest.importorskip("tvm")
 
 import softq
-from softq.compiler.legalize.quantization import fused, is_exact
+from softq.codegen.cpu.machines import host
+from softq.compiler.legalize.quantization import fused, is_exact, legalize
+from softq.compiler.tir import expressions
 
 Floats = NDArray[np.float32]
 
@@ -84,3 +86,21 @@ def test_multiply_adds_are_rounded_once() -> None:
         nearest = abs(Fraction(float(found)) - exact)
         for other in (np.nextafter(found, np.float32(-np.inf)), np.nextafter(found, np.float32(np.inf))):
             assert nearest <= abs(Fraction(float(other)) - exact)
+
+
+@pytest.mark.parametrize(("source", "dtype", "constant", "divides"), [
+    ("float32", "int8", True, False), ("float32", "uint8", True, False), ("float32", "int8", False, True),
+    ("float16", "int8", True, True), ("float32", "float8_e4m3fn", True, True),
+])  # fmt: skip
+def test_what_is_proved_is_not_divided(source: str, dtype: str, constant: bool, divides: bool) -> None:
+    """The codes are the same; a division takes several times as long. Only constant scales and bytes have the proof."""
+    relax, tirx = pytest.importorskip("tvm.relax"), pytest.importorskip("tvm.tirx")
+    scale = relax.const(np.asarray(0.05, source)) if constant else relax.Var("s", relax.TensorType((), source))
+    x = relax.Var("x", relax.TensorType((8,), source))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x] if constant else [x, scale]):
+        codes = relax.op.quantize(x, scale, relax.const(np.asarray(0, "int8")), axis=0, out_dtype=dtype)
+        builder.emit_func_output(builder.emit(codes))
+    module = relax.transform.LegalizeOps(legalize(host("cpu", "x86-64-v3", "")))(builder.get())
+    (kernel,) = [function for function in module.functions.values() if isinstance(function, tirx.PrimFunc)]
+    assert bool(expressions.found(kernel.body, tirx.Div)) == divides

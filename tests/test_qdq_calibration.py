@@ -130,6 +130,27 @@ def _relative(found: NDArray[np.generic], wanted: NDArray[np.generic]) -> float:
     return float(np.linalg.norm(found.astype(np.float64) - wide) / np.linalg.norm(wide))
 
 
+def test_data_fit_what_is_usual_without_them() -> None:
+    """Where nobody says a width of weights, data choose it for each head; without data it is 8 bits."""
+    given = ATTENTIONS["plain"]
+    model = given.model()
+    (usual,) = softq.convert(model, bits=2, qdq=True).plan.sites
+    assert usual.options["weight_bits"] == 8
+    assert not usual.fitted
+    data = [{**feeds, "q": feeds["q"].astype(np.float32) / 15} for feeds in _data(given)]
+    made = softq.convert(model, bits=2, qdq=True, calibration=data)
+    (fitted,) = made.plan.sites
+    assert fitted.options["weight_bits"] == "head"
+    widths = np.asarray(fitted.fitted["weight_bits"])
+    assert widths.shape == (4,)
+    assert 4 <= widths.min() < 8
+    fixed = softq.convert(model, bits=2, settings={"weight_bits": 8}, qdq=True, calibration=data)
+    errors = [
+        np.mean([_relative(run(one, feeds), run(model, feeds)) for feeds in data]) for one in (made.model, fixed.model)
+    ]
+    assert errors[0] < errors[1]
+
+
 def test_chosen_numbers_reach_the_model() -> None:
     """A plan that says another sum for one head changes that head alone, and by the quotient of the sums."""
     given = ATTENTIONS["plain"]

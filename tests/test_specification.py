@@ -45,6 +45,16 @@ def test_the_list_has_a_line_a_method_with_what_a_chip_maker_asks() -> None:
         assert lines[name].endswith(method.summary)
 
 
+def test_json_has_every_method_as_the_library_describes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = json.loads(softq("methods", "ita", "--json", "--length", "77").stdout)
+    assert printed == {"schema": 1, "methods": [json.loads(json.dumps(facts("ita", 77)))]}
+    # Every method by itself takes seconds in all.
+    monkeypatch.setattr("softq.specification.describe_method", lambda method, length: [method.name, length])  # pyright: ignore[reportUnknownLambdaType]
+    for arguments, length in (((), 1024), (("--length", "77"), 77)):
+        printed = json.loads(softq("methods", "--json", *arguments).stdout)
+        assert printed == {"schema": 1, "methods": [[name, length] for name in METHODS.entries()]}
+
+
 def test_integer_only_is_found_in_the_program() -> None:
     takers = {name: method for name, method in METHODS.entries().items() if method.integer_scores}
     found = {name for name, method in takers.items() if kernel(method, DType.I8, 1).is_integer}
