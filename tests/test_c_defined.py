@@ -12,17 +12,16 @@ import numpy as np
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
-from onnx import parser
+from onnx import helper, parser
 
 pytest.importorskip("tvm")
 
 import softq
 from softq.codegen.c.defined import define
 from softq.codegen.c.prelude import prelude
+from tests import sanitized
 
 Array = NDArray[Any]
-STRICT = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
-SANITIZED = ("-fsanitize=undefined,float-cast-overflow", "-fno-sanitize-recover=all")
 COUNT = 64
 
 SUMS = """<ir_version: 10, opset_import: ["": 21]> f (int32[64] a, int32[64] b, int64[64] c, int64[64] d, int16[64] e)
@@ -67,40 +66,12 @@ def numbers(kind: Any) -> Array:
 
 
 def run(text: str, given: dict[str, Array], folder: Path) -> dict[str, Array]:
-    """Return what the C of a model gives under sanitizers, which end the process of Python if they find something."""
+    """Return what the C of a model gives under sanitizers."""
     model = parser.parse_model(text)
-    softq.build(model, folder / "built", target="c,name=m")
-    sources = sorted(map(str, (folder / "built").glob("*.c")))
-    names = [v.name for v in model.graph.output]
-    types = {v.name: np.dtype(_TYPES[v.type.tensor_type.elem_type]) for v in model.graph.output}
-    shapes = {v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim) for v in model.graph.output}
-    main = ['#include "m.h"', "#include <stdio.h>", "int main(void)", "{", "    FILE *f = fopen(\"in\", \"rb\");",
-            "    size_t n = 0;"]  # fmt: skip
-    for name, array in given.items():
-        main.append(f"    static {_CTYPES[array.dtype.name]} {name}[{array.size}];")
-        main.append(f"    n += fread({name}, sizeof {name}[0], {array.size}, f);")
-    outputs = {name: np.empty(shapes[name], types[name]) for name in names}
-    main += [f"    static {_CTYPES[array.dtype.name]} {name}[{array.size}];" for name, array in outputs.items()]
-    main += ["    fclose(f);", f"    if (n == 0 || m_run({', '.join((*given, *names))}) != 0) {{", "        return 1;",
-             "    }", '    f = fopen("out", "wb");']  # fmt: skip
-    main += [f"    fwrite({name}, sizeof {name}[0], {array.size}, f);" for name, array in outputs.items()]
-    (folder / "main.c").write_text("\n".join([*main, "    return fclose(f);", "}", ""]))
-    (folder / "in").write_bytes(b"".join(array.tobytes() for array in given.values()))
-    command = ["gcc", *STRICT, *SANITIZED, f"-I{folder / 'built'}", "main.c", *sources, "-lm", "-o", "main"]
-    subprocess.run(command, check=True, cwd=folder)
-    done = subprocess.run([str(folder / "main")], capture_output=True, text=True, check=False, cwd=folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    data, at = (folder / "out").read_bytes(), 0
-    for name, array in outputs.items():
-        outputs[name] = np.frombuffer(data[at : at + array.nbytes], array.dtype).reshape(array.shape)
-        at += array.nbytes
-    return outputs
-
-
-_TYPES = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 11: "float64",
-          12: "uint32", 13: "uint64"}  # fmt: skip
-_CTYPES = {name: f"{name}_t" if "int" in name else {"float32": "float", "float64": "double"}[name]
-           for name in _TYPES.values()}  # fmt: skip
+    outputs = {v.name: np.empty([d.dim_value for d in v.type.tensor_type.shape.dim],
+                                helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type))
+               for v in model.graph.output}  # fmt: skip
+    return sanitized.run(model, given, outputs, folder)
 
 
 def test_sums_wrap_as_in_onnxruntime_and_on_the_cpu(tmp_path: Path) -> None:
@@ -213,7 +184,7 @@ def test_functions_are_those_of_their_names(tmp_path: Path) -> None:
     )
     assert all(define(name) in text for name in names)
     (tmp_path / "x.c").write_text(text)
-    command = ["gcc", *STRICT, "-Wno-unused-function", "-shared", "-fPIC", "x.c", "-o", "x.so"]
+    command = ["gcc", *sanitized.STRICT, "-Wno-unused-function", "-shared", "-fPIC", "x.c", "-o", "x.so"]
     subprocess.run(command, check=True, cwd=tmp_path)
     function = ctypes.CDLL(str(tmp_path / "x.so")).last
     function.restype, function.argtypes = ctypes.c_uint64, [ctypes.c_float]

@@ -160,6 +160,20 @@ def test_codes_of_heads_that_queries_share_are_multiplied_as_integers(decoded: i
     np.testing.assert_array_equal(got, want)
 
 
+def test_scores_that_batches_share(tmp_path: Path) -> None:
+    given = Attention(
+        {"s": "float[1,4,S,N]", "v": "float[B,4,N,16]"}, "p = Softmax(s) out = MatMul(p, v)", "float[B,4,S,16]"
+    )
+    model = softq.convert(given.model(), method="exact", fuse_attention=True).model
+    made = compile_operators(find_functions(as_model(model)), MACHINE)
+    library = write_operators(made, MACHINE, tmp_path / "operators") / manifest.OPERATOR_LIBRARY
+    for dims in (DIMS, LONGER):
+        feeds = given.feeds(dims)
+        got, want = (np.asarray(session(model.SerializeToString(), used).run(None, feeds)[0])
+                     for used in (library, None))  # fmt: skip
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
 def test_special_values(special: float, library: Path) -> None:
     for name in ("given-scores", "chosen-mask"):

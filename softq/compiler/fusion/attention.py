@@ -20,7 +20,7 @@ from softq.compiler.fusion.tir_patterns import blocks_of, elementwise_in, exchan
 from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.ops.row_program import RowProgramOp
 from softq.compiler.steps.attention import Attention
-from softq.compiler.tir.symbolic import equal, key, product, same_shape
+from softq.compiler.tir.symbolic import equal, is_number, key, product, same_shape
 
 Chain: TypeAlias = "tuple[Any, list[Any], list[int]]"
 """The first product, None where the scores are given, the bindings behind it up to a value, and which argument
@@ -123,6 +123,8 @@ class _Finder:
         function, given = self.module[binding.value.args[0]], list(binding.value.args[1].fields)
         position = next(i for i, x in enumerate(given) if bindings.is_variable(x) and x.same_as(value))
         for to_bsnh in (False, True):
+            if not _has_same_shape(value.ty, binding.var.ty, to_bsnh):
+                continue
             if elementwise_in(function, position, to_bsnh) and self._keeps_rows(function, given, stages, to_bsnh):
                 return (binding, position, to_bsnh) if self._is_rowwise(binding) else (None, 0, False)
         return None, 0, False
@@ -167,7 +169,10 @@ class _Finder:
         function = self.module[binding.value.args[0]]
         given = list(binding.value.args[1].fields)
         for position, argument in enumerate(given):
-            if bindings.is_variable(argument) and elementwise_in(function, position) and self._is_rowwise(binding):
+            if not bindings.is_variable(argument) or is_number(argument):
+                continue
+            keeps = elementwise_in(function, position) and _has_same_shape(argument.ty, binding.var.ty, longer=True)
+            if keeps and self._is_rowwise(binding):
                 chain = self._trace(argument, rows)
                 if chain is not None and self._keeps_rows(function, given, chain[1]):
                     return self._extend(chain, binding, position)
@@ -280,5 +285,12 @@ class _Finder:
         return made
 
 
-def _has_same_shape(a: Any, b: Any) -> bool:
-    return same_shape(a.shape.values, b.shape.values)
+def _has_same_shape(a: Any, b: Any, to_bsnh: bool = False, longer: bool = False) -> bool:
+    """Say whether two types have the same shape, the second one with heads and rows exchanged, or rows of any length.
+
+    Rows of other numbers have no place among those of a block, even where there are as many in all.
+    """
+    mine, other = list(a.shape.values), list(b.shape.values)
+    if to_bsnh and len(other) == 4:
+        other[1:3] = other[2:0:-1]
+    return same_shape(mine[:-1], other[:-1]) if longer else same_shape(mine, other)

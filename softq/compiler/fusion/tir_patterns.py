@@ -12,8 +12,9 @@ from softq.compiler.tir.symbolic import equal, plain
 
 
 def same_rows(a: Any, b: Any) -> bool:
-    """Say whether rows of two types of Relax have as many elements."""
-    return equal(a.shape.values[-1], b.shape.values[-1])
+    """Say whether rows of two types of Relax have as many elements; a number without axes is in no row."""
+    x, y = list(a.shape.values), list(b.shape.values)
+    return bool(x and y) and equal(x[-1], y[-1])
 
 
 def blocks_of(function: Any) -> list[Any] | None:

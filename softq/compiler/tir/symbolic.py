@@ -6,8 +6,8 @@ elements are numbers or TVM expressions over the dimensions of the inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 import tvm
 from tvm import tirx
@@ -16,6 +16,7 @@ from tvm.ir import Expr
 from softq.artifact.program import Op, Operator, Size, evaluate
 from softq.errors import RefusalError
 
+T = TypeVar("T")
 Dim: TypeAlias = "int | Expr"
 """A number or TVM's int64 expression."""
 
@@ -120,6 +121,9 @@ _OPERATORS: Mapping[type, Operator] = {
 }
 
 
+_KINDS: Mapping[Operator, type] = {"room": tirx.Max, **{operator: kind for kind, operator in _OPERATORS.items()}}
+
+
 def size(dim: Dim, known: Mapping[int, Size] | None = None) -> Size:
     """Return a dimension as the built program has it.
 
@@ -141,6 +145,27 @@ def size(dim: Dim, known: Mapping[int, Size] | None = None) -> Size:
     if operator is None:
         raise RefusalError(f"a size is computed by {dim}, which a built model cannot")
     return Op(operator, size(dim.a, known), size(dim.b, known))
+
+
+def resolve(size: Size, names: Callable[[str], T], combine: Callable[[Operator, T | int, T | int], T | int]) -> T | int:
+    """Return a size computed anew: `names` gives what a dimension is, `combine` computes."""
+    if isinstance(size, Op):
+        return combine(size.operator, resolve(size.a, names, combine), resolve(size.b, names, combine))
+    return names(size) if isinstance(size, str) else size
+
+
+def operated(operator: Operator, a: Dim, b: Dim) -> Expr:
+    """Return an operation on two dimensions."""
+    return _KINDS[operator](expression(a), expression(b))
+
+
+def same_size(a: Size, b: Size) -> bool:
+    """Say whether two sizes of the built program are proved to be equal."""
+    if a == b or (isinstance(a, int) and isinstance(b, int)):
+        return a == b
+    names: dict[str, Expr] = {}
+    x, y = (resolve(s, lambda name: names.setdefault(name, tirx.Var(name, "int64")), operated) for s in (a, b))
+    return equal(x, y) or quotient([x], [y]) == quotient([y], [x]) == 1
 
 
 def key(var: tirx.Var) -> int:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial, reduce
 
+from softq.artifact.program import Size
 from softq.codegen.cpu.gemm.dot_product import Dot
 from softq.codegen.cpu.gemm.tiles import Tile
+from softq.compiler.tir.symbolic import ceiling, computed, multiplied
 
 SIZES = (
     "rows", "length", "width", "columns", "block", "packed", "heads", "query_row", "query_outer", "query_inner",
@@ -23,15 +27,17 @@ INTEGER_SIZES = ("query_zero", "key_zero", "weight_zero", "value_zero")
 
 @dataclass(frozen=True)
 class Region:
-    """Rows of the thread's memory, of as many elements as the scores have.
+    """Rows of the thread's memory as one kernel reads or writes them, one after another.
 
     Attributes:
-        number: Which region.
+        number: Which region: kernels that name the same one share its memory.
         bytes: Bytes of an element.
+        row: The kernel's scalar that counts the elements of a row.
     """
 
     number: int
     bytes: int
+    row: str = "length"
 
 
 @dataclass(frozen=True)
@@ -82,8 +88,8 @@ class Form:
         pack: Symbol of the kernel that packs keys, if they are floats.
         shifted: Whether that takes by how many elements places of panels are too high.
         stages: What lies between the products; scores start in region 0.
-        regions: Bytes of an element of each region.
         last: The region that the product with the values reads.
+        lengths: How many lengths rows have between the products, besides the scores' and the result's.
         finish: The kernel that makes the result of the second product's, in a region of its own, or None.
         to_bsnh: Whether its rows are numbered with the heads behind the rows.
         first: What the product with the keys is, if not one of floats.
@@ -96,8 +102,8 @@ class Form:
     tile: Tile
     pack: str
     stages: tuple[Stage, ...]
-    regions: tuple[int, ...]
     last: int
+    lengths: int = 0
     finish: Stage | None = None
     to_bsnh: bool = False
     first: Integers | None = None
@@ -110,7 +116,8 @@ class Form:
     @property
     def sizes(self) -> tuple[str, ...]:
         """Names of the kernel's own scalars."""
-        return SIZES + (INTEGER_SIZES if self.first or self.second else ())
+        lengths = tuple(f"length{i}" for i in range(self.lengths))
+        return SIZES + lengths + (INTEGER_SIZES if self.first or self.second else ())
 
     @property
     def called(self) -> tuple[Stage, ...]:
@@ -122,19 +129,47 @@ PRODUCT = -1
 """Number of the region of the second product's result, whose rows have as many elements as the result's."""
 
 
-def scratch_parts(form: Form) -> list[tuple[str, int, str, str]]:
-    """Return the parts of the thread's memory: name, bytes of an element, and what counts rows and elements of a row.
+ALIGNMENT = 64
+GUARD = 0
+"""Bytes between two parts of the thread's memory that no kernel may write: tests put some there and look at them."""
 
-    Beside `SIZES` these are `panel`, the columns of a panel, `query_groups` and `weight_groups`, groups of numbers of
-    a row, and `one`.
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parts of the thread's memory lie, in bytes, computed of `Form.sizes`.
+
+    Attributes:
+        parts: Start and end of each part, by name.
+        bytes: Size of the whole memory.
     """
-    parts = [(f"region{i}", size, "block", "length") for i, size in enumerate(form.regions)]
+
+    parts: Mapping[str, tuple[Size, Size]]
+    bytes: Size
+
+
+def lay_out(form: Form) -> Layout:
+    """Return the layout: each region holds a block of the longest rows that any kernel has there."""
+    parts: dict[str, tuple[Size, Size]] = {}
+    end: Size = 0
+    for name, needed in _part_sizes(form):
+        parts[name] = end, computed("add", end, needed)
+        end = computed("add", end, computed("add", multiplied([ceiling(needed, ALIGNMENT), ALIGNMENT]), GUARD))
+    return Layout(parts, end)
+
+
+def _part_sizes(form: Form) -> Iterator[tuple[str, Size]]:
+    rows: dict[int, dict[str, int]] = {} if form.given else {0: {"length": 4}}
+    for region in (p for stage in form.called for p in stage.pointers if isinstance(p, Region)):
+        widths = rows.setdefault(region.number, {})
+        widths[region.row] = max(widths.get(region.row, 0), region.bytes)
+    for number, widths in rows.items():
+        row = reduce(partial(computed, "max"), (multiplied([row, each]) for row, each in widths.items()))
+        yield f"region{number}", multiplied(["block", row])
     if form.first is None and not form.given:
-        parts.append(("panel", 4, "width", "panel"))
-    for product, name in ((form.first, "query"), (form.second, "weight")):
+        yield "panel", multiplied(["width", 4 * form.tile.columns])
+    for product, name, inner in ((form.first, "query", "width"), (form.second, "weight", "length")):
         if product is not None:
-            parts += [] if product.in_place else [(f"{name}_rows", product.dot.group_bytes, "block", f"{name}_groups")]
-            parts.append((f"{name}_sums", 4, "block", "one"))
-    if form.finish is not None:
-        parts.append((f"region{PRODUCT}", 4, "block", "columns"))
-    return parts
+            if not product.in_place:
+                groups = ceiling(inner, product.dot.count)
+                yield f"{name}_rows", multiplied(["block", groups, product.dot.group_bytes])
+            yield f"{name}_sums", multiplied(["block", 4])

@@ -14,12 +14,13 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from softq.codegen.cpu.attention.form import PRODUCT, Form, Integers, Stage, scratch_parts
+from softq.codegen.cpu.attention.form import PRODUCT, Form, Integers, Stage, lay_out
 from softq.codegen.cpu.gemm.dot_prepack import rows_symbol
 from softq.codegen.cpu.gemm.dot_product import PART
 from softq.codegen.cpu.gemm.matmul import BLOCK
 from softq.codegen.cpu.gemm.tiles import call, ceil_divide, matrix_start, number, rows_of
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
+from softq.compiler.tir.symbolic import expression, operated, resolve
 
 DEPTH = 512
 """Rows of the values that are used for all rows of the block before the next ones: so many stay in the L2 cache."""
@@ -28,8 +29,6 @@ _SCORES = ("query", "key", "panels", "query_row", "width", "length")
 _RESULT = ("weight", "value", "values", "length", "length", "columns")
 """Of both products: the operands, the pointer to panels of the right one, how far apart are rows of the left one, their
 length, and the number of columns."""
-
-_ALIGNMENT = 64
 
 
 def attention_kernel(symbol: str, form: Form) -> tirx.PrimFunc:
@@ -64,16 +63,8 @@ class _Builder:
         self._form, self._pointers, self._memory, self._size = form, kernel.pointers, kernel.memory, kernel.sizes
         self._scalars = [[self._size[f"s{i}_{j}"] for j in range(stage.scalars)] for i, stage in enumerate(form.called)]
         self._columns = number(form.tile.columns)
-        self._counts = {**self._size, "panel": self._columns, "one": number(1)}
-        for product, name, inner in ((form.first, "query", "width"), (form.second, "weight", "length")):
-            if product is not None:
-                self._counts[f"{name}_groups"] = ceil_divide(self._size[inner], number(product.dot.count))
-        self._start: dict[str, Any] = {}
-        start: Any = number(0)
-        for name, element, rows, each in scratch_parts(form):
-            self._start[name] = start
-            part = self._counts[rows] * self._counts[each] * number(element)
-            start = start + ceil_divide(part, _ALIGNMENT) * number(_ALIGNMENT)
+        parts = lay_out(form).parts.items()
+        self._start = {name: expression(resolve(start, self._size.__getitem__, operated)) for name, (start, _) in parts}
 
     def emit(self) -> None:
         size, form = self._size, self._form
@@ -127,7 +118,7 @@ class _Builder:
         left, right, there, *sizes = names
         source_row, inner, total = (self._size[name] for name in sizes)
         dot, zero, columns = product.dot, number(0), self._columns
-        groups = self._counts[f"{left}_groups"]
+        groups = ceil_divide(inner, number(product.dot.count))
         row, panels = groups * number(dot.count), ceil_divide(total, columns)
         z, w = self._size[f"{left}_zero"], self._size[f"{right}_zero"]
         sums, others = self._part(f"{left}_sums"), [self._pointers[f"other{i}"] for i in product.operands]
@@ -156,7 +147,7 @@ class _Builder:
         """Emit the product with the values by sums of parts of the rows, which are read where they are."""
         size, columns, zero, dot = self._size, self._columns, number(0), product.dot
         length, total = size["length"], size["columns"]
-        panels, row = ceil_divide(total, columns), self._counts["weight_groups"] * number(dot.count)
+        panels, row = ceil_divide(total, columns), ceil_divide(length, number(dot.count)) * number(dot.count)
         with T.serial(zero, tirx.max(ceil_divide(length, number(PART)), number(1))) as part:
             start = part * number(PART)
             steps = ceil_divide(tirx.min(number(PART), length - start), number(dot.count))
@@ -207,7 +198,7 @@ class _Builder:
             if isinstance(pointer, int):
                 pointers.append(self._pointers[f"other{pointer}"])
             else:
-                length, start = self._size["columns" if pointer.number == PRODUCT else "length"], self._start
+                length, start = self._size[pointer.row], self._start
                 if stage.widths:
                     pointers.append(self._at("scratch", start[f"region{pointer.number}"]))
                     shifts.append(first * length * number(pointer.bytes // next(widths)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from softq.artifact.program import Size
-from softq.codegen.cpu.attention.form import Form, Integers, scratch_parts
+from softq.codegen.cpu.attention.form import Form, Integers, lay_out
 from softq.codegen.cpu.gemm.dot_product import WORDS
 from softq.codegen.cpu.gemm.matmul import PACK_BLOCK
 from softq.codegen.cpu.kernels import CpuKernels
@@ -19,7 +19,7 @@ from softq.compiler.fusion.bindings import kernel_of
 from softq.compiler.ops.row_program import ROW_COST, RowProgramOp
 from softq.compiler.steps.attention import Attention, Matrices
 from softq.compiler.steps.builder import Builder, StepCall, Value
-from softq.compiler.tir.symbolic import ceiling, computed, multiplied, size
+from softq.compiler.tir.symbolic import ceiling, computed, multiplied, resolve, size
 from softq.rowprog import DType
 from softq.rowprog.ranges import prove
 
@@ -61,7 +61,8 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
         whole = multiplied([ceiling(columns, tile.columns), each])
         value_strides = (each, tile.columns, multiplied([heads, whole]), whole)
     result = out.new(attention.last.var.ty)
-    stages = Stages(kernels, lowering, attention.scores is None)
+    every_row = multiplied([matrices, rows])
+    stages = Stages(kernels, lowering, attention.scores is None, every_row, {"length": length, "columns": columns})
     chain = list(zip(attention.stages, attention.stage_inputs, strict=True))
     scaled = None if stages.given else stages.scale(*chain[0], "float32" if first is None else "int32")
     how, operands = (None, ()) if scaled is None else scaled
@@ -80,22 +81,16 @@ def lower_attention(kernels: CpuKernels, lowering: Lowering, attention: Attentio
         stages.add(*link, stored if number == len(chain) else None)
     last, to_bsnh = stages.last, attention.to_bsnh
     finish = None if attention.finish is None else stages.finish(attention, result)
-    found, regions = tuple(stages.found), tuple(stages.regions)
-    form = Form(tile, left.packing, found, regions, last, finish, to_bsnh, first, second, stages.given)
+    found, lengths = tuple(stages.found), stages.lengths
+    form = Form(tile, left.packing, found, last, len(lengths), finish, to_bsnh, first, second, stages.given)
     if first is None and not stages.given:
         form = replace(form, block=kernels.block(how), operands=operands, shifted=kernels.machine.in_c)
     result_heads = result.dims[-2] if to_bsnh else 1
     strides = (*left.query_strides, left.queries, result_heads, *left.key_strides, *value_strides)
-    numbers = (rows, length, width, columns, block, left.packed, heads, *strides, *first_zeros, *second_zeros)
+    numbers = (rows, length, width, columns, block, left.packed, heads, *strides, *lengths, *first_zeros, *second_zeros)
     # The zero points come last, and are left out where both products are ones of floats.
     sizes: dict[str, Size] = dict(zip(form.sizes, numbers, strict=False))
-    integers = (("query", width, first), ("weight", length, second))
-    groups = {f"{name}_groups": ceiling(n, x.dot.count) for name, n, x in integers if x is not None}
-    counts = {**sizes, **groups, "panel": tile.columns, "one": 1}
-    memory: Size = 0
-    for _, element, rows_of, each in scratch_parts(form):
-        needed = multiplied([counts[rows_of], counts[each], element])
-        memory = computed("add", memory, multiplied([ceiling(needed, 64), 64]))
+    memory = resolve(lay_out(form).bytes, sizes.__getitem__, computed)
     scores = multiplied([matrices, rows, length])
     terms = multiplied([scores, computed("add", width, columns)])
     out.append(

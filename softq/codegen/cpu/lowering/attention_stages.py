@@ -15,11 +15,13 @@ from softq.codegen.cpu.kernels import CpuKernels
 from softq.compiler.backend import Lowering
 from softq.compiler.fusion.bindings import kernel_of
 from softq.compiler.fusion.epilogue import read_epilogue
+from softq.compiler.fusion.tir_patterns import same_rows
 from softq.compiler.ops.row_program import RowProgramOp
 from softq.compiler.steps.attention import Attention
 from softq.compiler.steps.builder import StepCall, Value, tensor_types
 from softq.compiler.steps.product import Epilogue
-from softq.compiler.tir.symbolic import is_number
+from softq.compiler.tir.symbolic import is_number, multiplied, same_size
+from softq.errors import RefusalError
 from softq.rowprog import DType
 
 
@@ -29,20 +31,24 @@ class Stages:
 
     Scores and what is made of them are in two regions in turn: a kernel reads one and writes the other. Given scores
     are in no region.
+
+    Attributes:
+        rows: How many rows there are.
+        known: The attention's own lengths of rows, and others that stages have, by the name of the kernel's scalar.
     """
 
     kernels: CpuKernels
     lowering: Lowering
     given: bool
+    rows: Size
+    known: dict[str, Size]
     found: list[Stage] = field(default_factory=list)
     others: list[Value] = field(default_factory=list)
     scalars: list[Size] = field(default_factory=list)
-    regions: list[int] = field(default_factory=list)
+    lengths: list[Size] = field(default_factory=list)
     last: int = 0
     site: str | None = None
-
-    def __post_init__(self) -> None:
-        self.regions += [0 if self.given else 4, 1]
+    _more: int = 1
 
     def scale(self, binding: Any, position: int, dtype: str) -> tuple[ScaledSums, tuple[int, ...]] | None:
         """Return how a binding scales the sums of the first product, and the numbers of the pointers to factors.
@@ -75,6 +81,8 @@ class Stages:
         """Return what a binding makes of each element of an argument, if it is one kernel that reads nothing else."""
         if kernel_of(binding) is not None or len(binding.value.args) > 2:
             return None
+        if not same_rows(binding.value.args[1].fields[position].ty, binding.var.ty):
+            return None
         callee = binding.value.args[0]
         nests = self.lowering.backend.nests(callee.name_hint, self.lowering.module[callee], True)
         places = position, len(binding.value.args[1].fields)
@@ -106,7 +114,8 @@ class Stages:
             inputs = [scores, *map(self.lowering.value, arguments[1:])]
             weights = self._value(tensor_types(binding.var.ty)[0], target, stored)
             kernel = self.kernels.row(row.program, row.max_length, stored)
-            step = row.step(self.lowering, inputs, [weights, *self.lowering.scalars(binding)], self._more, kernel)
+            outputs = [weights, *self.lowering.scalars(binding)]
+            step = row.step(self.lowering, inputs, outputs, lambda dims, _: self._add(scores, dims[-1]), kernel)
             self.site = row.site
         self.last = target
         self._stage(step)
@@ -123,15 +132,8 @@ class Stages:
         return self.found.pop()
 
     def _stage(self, step: StepCall) -> None:
-        pointers: list[Region | int] = []
-        widths: list[int] = []
-        for tensor in step.tensors:
-            if tensor.place == "scratch":
-                size = self.regions[tensor.at] if tensor.at > 1 else np.dtype(tensor.dtype).itemsize
-                pointers.append(Region(tensor.at, size))
-                widths.append(np.dtype(tensor.dtype).itemsize)
-            else:
-                pointers.append(self._number(tensor))
+        pointers = [self._region(x, step) if x.place == "scratch" else self._number(x) for x in step.tensors]
+        widths = [np.dtype(tensor.dtype).itemsize for tensor in step.tensors if tensor.place == "scratch"]
         symbol = step.kernel
         if self.kernels.machine.in_c and widths:
             moved = tuple(at for at, pointer in enumerate(pointers) if isinstance(pointer, Region))
@@ -140,6 +142,25 @@ class Stages:
             widths = []
         self.found.append(Stage(symbol, tuple(pointers), len(step.scalars), tuple(widths)))
         self.scalars += step.scalars
+
+    def _region(self, tensor: Value, step: StepCall) -> Region:
+        """Return the memory of a tensor of a stage.
+
+        Raises:
+            RefusalError: it is not proved that the stage's rows are those of the attention, whose memory they take.
+        """
+        *rows, length, each = (*tensor.dims, np.dtype(tensor.dtype).itemsize) if tensor.at < 2 else tensor.dims
+        if not (same_size(multiplied(rows), self.rows) and same_size(step.items, self.rows)):
+            raise RefusalError(
+                f"kernel {step.kernel} of an attention computes rows that are not proved to be those of its scores, "
+                "so that a block of them might not fit the memory of a thread"
+            )
+        name = next((name for name, known in self.known.items() if same_size(length, known)), None)
+        if name is None:
+            name = f"length{len(self.lengths)}"
+            self.known[name] = length
+            self.lengths.append(length)
+        return Region(tensor.at, int(each), name)
 
     def _number(self, tensor: Value) -> int:
         """Return the number of one of the kernel's further pointers."""
@@ -152,10 +173,9 @@ class Stages:
 
     def _value(self, ty: Any, region: int, stored: DType | None = None) -> Value:
         typed = self.lowering.builder.typed(ty, "scratch", region)
-        typed = typed if stored is None else replace(typed, dtype=stored.numpy.name)
-        self.regions[region] = max(self.regions[region], np.dtype(typed.dtype).itemsize)
-        return typed
+        return typed if stored is None else replace(typed, dtype=stored.numpy.name)
 
-    def _more(self, dims: tuple[Size, ...], dtype: str) -> Value:
-        self.regions.append(int(dims[-1]) * np.dtype(dtype).itemsize)
-        return Value(dims, dtype, "scratch", len(self.regions) - 1)
+    def _add(self, scores: Value, each: Size) -> Value:
+        """Return a region of its own, of some bytes for each score."""
+        self._more += 1
+        return Value((*scores.dims, each), "uint8", "scratch", self._more)
