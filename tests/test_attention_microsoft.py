@@ -259,7 +259,7 @@ def test_what_is_not_opened_says_why(operator: str, reason: str) -> None:
 def test_shared_buffers_and_symbolic_widths_are_refused() -> None:
     inputs = mha(**PAST) | {"past_sequence_length": ints(2)}
     site = softq.inspect(fused("MultiHeadAttention", inputs, "y a b"))[0]
-    assert "shares the buffer" in site.verdict.reason
+    assert "past_sequence_length" in site.verdict.reason
     model = fused("MultiHeadAttention", mha(), "y")
     model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "width"
     assert "hidden sizes" in softq.inspect(model)[0].verdict.reason

@@ -179,6 +179,24 @@ CASES: dict[str, tuple[str, dict[str, Array | None], list[int], dict[str, Any]]]
         [3, 4, 4],
         {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "rotary_interleaved": 1},
     ),
+    "grouped heads, packed, not causal": (
+        "GroupQueryAttention",
+        {
+            "q": floats(2, 4, 64), "k": None, "v": None, "pk": floats(2, 2, 0, 8), "pv": floats(2, 2, 0, 8),
+            "l": np.array([3, 1], np.int32), "t": np.array([4], np.int32),
+        },
+        [3, 4, 4],
+        {"num_heads": 4, "kv_num_heads": 2, "causal": 0},
+    ),
+    "grouped heads, next, not causal": (
+        "GroupQueryAttention",
+        {
+            "q": floats(1, 4, 32), "k": floats(1, 4, 16), "v": floats(1, 4, 16), "pk": floats(1, 2, 3, 8),
+            "pv": floats(1, 2, 3, 8), "l": np.array([6], np.int32), "t": np.array([7], np.int32),
+        },
+        [3, 4, 4],
+        {"num_heads": 4, "kv_num_heads": 2, "causal": 0, "softcap": 1.5},
+    ),
     "grouped heads, windowed": (
         "GroupQueryAttention",
         {
@@ -251,7 +269,8 @@ def test_grouped_heads_convert(case: str) -> None:
     ("attributes", "more", "reason"),
     [
         ({"smooth_softmax": 1}, {}, "with smooth_softmax"),
-        ({"local_window_size": 0}, {}, "with a window of no keys"),
+        ({"local_window_size": 2, "causal": 0}, {}, "causal = 0 and a window"),
+        ({"local_window_size": 0}, {}, "with local_window_size = 0"),
         ({}, {"C": None, "S": None, "P": None, "bias": floats(1, 1, 1, 6)}, "with attention_bias"),
         ({"do_rotary": 1}, {}, "without cos_cache"),
         ({"kv_num_heads": 3}, {}, "do not say how it is laid out"),

@@ -47,7 +47,8 @@ def _refuse(node: ir.Node, facts: Facts) -> str:
     if precision == ir.DataType.DOUBLE and not facts.assumed.float32:
         return f"node {name} has a softmax of double, and softq computes in float32 (allowed by --allow-float32)"
     if precision is not None and precision not in FLOATS | {ir.DataType.DOUBLE}:
-        return f"node {name} has a softmax of {precision.name.lower()}, which is no float type that softq knows"
+        kind = f"softmax_precision {node.attributes.get_int('softmax_precision', 0)}, {precision.name.lower()}"
+        return f"node {name} has {kind}, which is no float type that softq knows"
     unknown = next((v for v in node.inputs if v is not None and _type(v, facts) is None), None)
     if unknown is not None:
         return f"the element type or the rank of {unknown.name}, which node {name} reads, is not known"
@@ -73,7 +74,8 @@ def _read_precision(node: ir.Node, facts: Facts) -> ir.DataType | None:
     attribute = node.attributes.get("softmax_precision")
     if attribute is None or attribute.is_ref():
         return facts.dtype(operand(node, _Q))
-    return ir.DataType(attribute.as_int())
+    number = attribute.as_int()
+    return ir.DataType(number) if number in iter(ir.DataType) else ir.DataType.UNDEFINED
 
 
 def _shape_of_scores(node: ir.Node, facts: Facts) -> Dims | None:

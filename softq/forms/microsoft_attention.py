@@ -35,14 +35,10 @@ def _read_mask(node: ir.Node, facts: Facts) -> heads.KeyMask | None:
 
 def refuse(node: ir.Node, facts: Facts) -> str:
     """Return why a node cannot be opened, or ''."""
-    refusal = heads.refuse_heads(node, facts, (_INPUT, _WEIGHTS, _BIAS), len(_INPUTS))
+    refusal = heads.refuse_heads(node, facts, (_INPUT, _WEIGHTS, _BIAS))
     if refusal:
         return refusal
     name = f"node {node_label(node)} is a {operator_label(node)}"
-    if node.attributes.get_int("do_rotary", 0):
-        return f"{name} with rotary embedding, which onnxruntime's CPU kernel does not run"
-    if node.attributes.get_int("past_present_share_buffer", 0):
-        return f"not yet: {name} that shares the buffer of its cache"
     shape = facts.shape(operand(node, _INPUT))
     if shape is None or len(shape) != 3:
         return f"{name} whose input is not known to be of rank 3"

@@ -18,9 +18,6 @@ from softq.graph.queries import node_label, operand, operator_label
 
 _QUERY, _KEY, _VALUE, _PAST_KEY, _COSINES = 0, 1, 2, 3, 7
 _INPUTS = ("query", "key", "value", "past_key", "past_value", "seqlens", "total", "cos_cache", "sin_cache")
-_FURTHER = ("position_ids", "attention_bias", "head_sink", "k_scale", "v_scale")
-_MODES = {"smooth_softmax": 0, "qk_output": 0}
-_QUANTIZED = ("k_quant_type", "v_quant_type")
 
 
 def match(node: ir.Node, facts: Facts) -> Match | None:
@@ -43,13 +40,8 @@ def refuse(node: ir.Node, facts: Facts) -> str:
     general = refuse_reference(node) or find_refusal(node, query, facts)
     if general:
         return general
-    further = [what for place, what in enumerate(_FURTHER, len(_INPUTS)) if has_input(node, place)]
-    further += [mode for mode, plain in _MODES.items() if node.attributes.get_int(mode, plain) not in (plain, -1)]
-    further += [kind for kind in _QUANTIZED if node.attributes.get_string(kind, "NONE") != "NONE"]
-    if node.attributes.get_int("local_window_size", -1) == 0:
-        further.append("a window of no keys")
-    if further:
-        return f"not yet: {name} with {', '.join(further)}"
+    if node.attributes.get_int("causal", 1) == 0 and node.attributes.get_int("local_window_size", -1) > 0:
+        return f"not yet: {name} with causal = 0 and a window"
     if facts.dtype(query) != ir.DataType.FLOAT:
         return f"not yet: {name} of another type than float32"
     rotated = bool(node.attributes.get_int("do_rotary", 0))
@@ -92,6 +84,7 @@ def _read_form(node: ir.Node, facts: Facts) -> GroupedHeads | None:
         scale,
         max(cap, 0.0),
         attributes.get_int("local_window_size", -1),
+        bool(attributes.get_int("causal", 1)),
     )
 
 

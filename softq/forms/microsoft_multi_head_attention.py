@@ -37,7 +37,7 @@ def _read_mask(node: ir.Node, facts: Facts) -> heads.KeyMask | None:
 
 def refuse(node: ir.Node, facts: Facts) -> str:
     """Return why a node cannot be opened, or ''."""
-    refusal = heads.refuse_heads(node, facts, (_QUERY,), len(_INPUTS))
+    refusal = heads.refuse_heads(node, facts, (_QUERY,))
     if refusal:
         return refusal
     name = f"node {node_label(node)} is a {operator_label(node)}"

@@ -21,6 +21,7 @@ import onnx_ir as ir
 
 from softq.graph.bodies import open_nodes
 from softq.graph.queries import has_references
+from softq.graph.signatures import refuse_unsupported
 from softq.graph.view import Container, ModelView
 from softq.registry import Folder
 
@@ -53,7 +54,7 @@ class BodyPass(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, open_nodes(model, self._checked))
 
     def _checked(self, node: ir.Node, opset: int) -> onnx.FunctionProto | None:
-        return None if has_references(node) else self._body(node, opset)
+        return None if has_references(node) or refuse_unsupported(node, opset) else self._body(node, opset)
 
     @abstractmethod
     def _body(self, node: ir.Node, opset: int) -> onnx.FunctionProto | None:

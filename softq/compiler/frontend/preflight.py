@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -15,6 +15,8 @@ from softq.compiler.frontend.shape_folding import FOLDERS
 from softq.errors import RefusalError
 from softq.graph.constants import is_pure
 from softq.graph.queries import is_op, node_label, operand, subgraphs
+from softq.graph.signatures import refuse_unsupported
+from softq.graph.view import default_opset
 from softq.passes import PASSES
 from softq.passes.raise_opset import TARGET
 
@@ -34,16 +36,18 @@ def check_supported(model: ir.Model, functions: Collection[tuple[str, str]], kno
     Raises:
         RefusalError: there are such operators, inputs or outputs.
     """
-    check_interface(model, missing_operators(_nodes(model.graph), functions, known))
+    nodes = list(_nodes(model.graph))
+    missing = missing_operators(map(_named, nodes), functions, known)
+    check_interface(model, [missing, *_unsupported_parts(nodes, default_opset(model.opset_imports, TARGET))])
 
 
-def check_interface(model: ir.Model, refused: str) -> None:
-    """Refuse a model for its inputs, its outputs as far as their types are known, and a reason that is known already.
+def check_interface(model: ir.Model, refused: Iterable[str]) -> None:
+    """Refuse a model for its inputs, its outputs as far as their types are known, and reasons that are known already.
 
     Raises:
         RefusalError: there is a reason.
     """
-    reasons = [refused] if refused else []
+    reasons = [reason for reason in refused if reason]
     inputs = (value for value in model.graph.inputs if value.name not in model.graph.initializers)
     reasons += [reason for value in inputs for reason in _reason(check_input, value)]
     reasons += [reason for value in model.graph.outputs if value.type for reason in _reason(check_output, value)]
@@ -65,13 +69,17 @@ def check_read(model: ir.Model, known: Collection[str]) -> None:
     """
     functions = {(domain, name) for domain, name, _ in model.functions}
     opened = {operator for entry in PASSES.entries().values() for operator in entry.opens}
-    opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", TARGET))
-    nodes = (
-        (node.domain, node.op_type, _position(node))
-        for node in _live_nodes(model.graph)
-        if not (node.domain in ("", "ai.onnx") and opset < TARGET and _is_replaced(node.op_type))
-    )
-    check_interface(model, missing_operators(nodes, functions | opened, known))
+    opset = default_opset(model.opset_imports, TARGET)
+    nodes = [node for node in _live_nodes(model.graph) if (node.domain, node.op_type) not in functions]
+    later = (n for n in nodes if not (n.domain in ("", "ai.onnx") and opset < TARGET and _is_replaced(n.op_type)))
+    missing = missing_operators(map(_named, later), opened, known)
+    check_interface(model, [missing, *_unsupported_parts(nodes, opset)])
+
+
+def _unsupported_parts(nodes: Sequence[ir.Node], opset: int) -> Collection[str]:
+    """Return a sentence for each operator with an input, an attribute or an output that is not handled."""
+    reasons = {node.op_identifier(): reason for node in nodes[::-1] if (reason := refuse_unsupported(node, opset))}
+    return reasons.values()
 
 
 def _is_replaced(operator: str) -> bool:
@@ -127,9 +135,13 @@ def missing_operators(
     return "; ".join([f"TVM has no operator for: {names}"] * bool(names) + list(reasons.values()))
 
 
-def _nodes(graph: ir.Graph) -> Iterator[tuple[str, str, str]]:
+def _named(node: ir.Node) -> tuple[str, str, str]:
+    return node.domain, node.op_type, _position(node)
+
+
+def _nodes(graph: ir.Graph) -> Iterator[ir.Node]:
     for node in graph:
-        yield node.domain, node.op_type, _position(node)
+        yield node
         if not is_op(node, "If") or _is_data(operand(node, 0), {}):
             for _, body in subgraphs(node):
                 yield from _nodes(body)

@@ -27,6 +27,7 @@ class GroupedHeads:
         scale: What scores are multiplied by, 0 for one over the root of the width.
         cap: Scores become `cap * tanh(scores / cap)`; 0 for none.
         window: How many keys a query sees, its own the last; -1 for all up to that.
+        causal: Whether a query sees no later keys of its sequence.
     """
 
     heads: int
@@ -38,6 +39,7 @@ class GroupedHeads:
     scale: float
     cap: float
     window: int
+    causal: bool
 
 
 def grouped_lines(form: GroupedHeads) -> Sequence[str]:
@@ -138,7 +140,7 @@ def _attend(form: GroupedHeads) -> list[str]:
         *_capped(form.cap),
         numbers("axes", 1, 2, 4),
         "limits = Unsqueeze (places, axes)",
-        *_seen(form.window),
+        *_seen(form),
         _number("least", -3.4028234663852886e38),
         "masked = Where (seen, scores, least)",
         "weights = Softmax <axis: int = -1> (masked)",
@@ -161,12 +163,18 @@ def _capped(cap: float) -> list[str]:
     return [_number("cap", cap), "part = Div (raw, cap)", "bent = Tanh (part)", "scores = Mul (bent, cap)"]
 
 
-def _seen(window: int) -> list[str]:
-    """Return lines for which keys a query sees: its own, and those before it within the window."""
-    if window < 0:
+def _seen(form: GroupedHeads) -> list[str]:
+    """Return lines for which keys a query sees: its own and those before it within the window, or all."""
+    if not form.causal:
+        return [
+            numbers("spread_lengths", 2, 3, 4),
+            "ends = Unsqueeze (lengths, spread_lengths)",
+            "seen = Less (keys, ends)",
+        ]
+    if form.window < 0:
         return ["seen = LessOrEqual (keys, limits)"]
     return [
-        f"reach = Constant <value: tensor = int64 {{{window}}}> ()",
+        f"reach = Constant <value: tensor = int64 {{{form.window}}}> ()",
         "before_own = LessOrEqual (keys, limits)",
         "behind_window = Sub (limits, reach)",
         "near = Greater (keys, behind_window)",

@@ -77,21 +77,18 @@ def read_mask(node: ir.Node, place: int, facts: Facts, *, starts: bool) -> KeyMa
     )
 
 
-def refuse_heads(node: ir.Node, facts: Facts, needed: Sequence[int], allowed: int) -> str:
+def refuse_heads(node: ir.Node, facts: Facts, needed: Sequence[int]) -> str:
     """Return why an operator cannot be opened for what holds of both; empty if it can.
 
     Args:
         node: The operator.
         facts: Types and shapes of the model.
         needed: Inputs that must be there.
-        allowed: How many inputs there may be; the rest is for kernels on other devices.
     """
     name, kind = node_label(node), operator_label(node)
     first = operand(node, 0)
     if first is None or any(operand(node, place) is None for place in needed):
         return f"node {name} is a {kind} without all the inputs that onnxruntime's CPU kernel needs"
-    if any(operand(node, place) is not None for place in range(allowed, len(node.inputs))):
-        return f"not yet: node {name} is a {kind} that shares the buffer of its cache, as in a decoder with beams"
     general = refuse_reference(node) or find_refusal(node, first, facts)
     if general:
         return general

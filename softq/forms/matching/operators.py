@@ -9,6 +9,7 @@ import onnx_ir as ir
 from softq.forms import Match, refuse
 from softq.graph.facts import Facts
 from softq.graph.queries import node_label, operand, operator_label
+from softq.graph.signatures import refuse_unsupported
 
 NEWEST_OPSET = 28
 """The newest opset whose Softmax these forms were written against; a later one may mean something else."""
@@ -74,6 +75,8 @@ def find_refusal(node: ir.Node, scores: ir.Value, facts: Facts) -> str:
     """Return why a softmax that ends in `node` cannot be converted, whatever its form; empty if it can."""
     dtype = facts.dtype(scores) or facts.dtype(node.outputs[0])
     container = facts.view.container_of(node)
+    if refusal := refuse_unsupported(node, container.opset):
+        return refusal
     if dtype is None and (container.function is None or container.function in facts.view.reached):
         return f"the element type of the scores of node {node_label(node)} is not known"
     if dtype == ir.DataType.DOUBLE and not facts.assumed.float32:

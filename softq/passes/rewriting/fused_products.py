@@ -9,6 +9,7 @@ import onnx_ir as ir
 from softq.graph.edits import remove_if_unused, take_over
 from softq.graph.queries import is_op
 from softq.graph.rewriter import Rewriter
+from softq.graph.signatures import refuse_unsupported
 from softq.passes.rewriting.attention_regions import ELEMENTWISE
 
 
@@ -22,7 +23,7 @@ def open_fused_product(rewriter: Rewriter, call: ir.Node) -> None:
         call: What takes the scores.
     """
     for node in list(_above(call.inputs[0])):
-        batched = any(node.attributes.get_int(f"transBatch{side}", 0) for side in "AB")
+        batched = any(node.attributes.get_int(f"transBatch{side}", 0) for side in "AB") or refuse_unsupported(node, 0)
         shapes = [rewriter.facts.shape(value) for value in node.inputs]
         kind = rewriter.facts.dtype(node.inputs[0])
         if batched or kind is None or len(shapes) != 2 or any(shape is None or len(shape) < 2 for shape in shapes):
