@@ -75,7 +75,7 @@ def _read_precision(node: ir.Node, facts: Facts) -> ir.DataType | None:
     if attribute is None or attribute.is_ref():
         return facts.dtype(operand(node, _Q))
     number = attribute.as_int()
-    return ir.DataType(number) if number in iter(ir.DataType) else ir.DataType.UNDEFINED
+    return next((kind for kind in ir.DataType if kind == number), ir.DataType.UNDEFINED)
 
 
 def _shape_of_scores(node: ir.Node, facts: Facts) -> Dims | None:
