@@ -40,6 +40,10 @@ class Limits:
     softmaxes: int = _limit(1_500, "softmaxes of a model, whatever becomes of them")
     depth: int = _limit(64, "bodies of If, Loop and Scan and calls of functions inside one another")
     rank: int = _limit(64, "axes of a tensor")
+    evaluated: int = _limit(
+        1 << 29,
+        "elements computed to tell functions of scores by their values, each different one counts 6 million more",
+    )
     memory: int = _limit(512 << 20, "bytes that ONNX's shape inference may take, and that any .npz file may unpack to")
     seconds: int = _limit(3, "seconds of ONNX's shape inference for a model that could make it explode")
 

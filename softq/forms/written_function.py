@@ -52,7 +52,7 @@ def _find(node: ir.Node, facts: Facts, *, changing: bool = False) -> Match | Non
         if changing and not any(is_op(inner, *_CHANGING) for inner in region.nodes):
             continue
         function = None if _is_scaled_first(region) else export_region(region, facts)
-        own = None if function is None else recognise(function, _find_masks(region.entry, facts))
+        own = None if function is None else recognise(function, _find_masks(region.entry, facts), facts)
         if own is not None:
             found = _make_match(node, region, own, function is not None and function.swallows, facts)
     return found if found is not None or changing else _find_masked(node, facts)
@@ -76,7 +76,7 @@ def _find_masked(node: ir.Node, facts: Facts) -> Match | None:
         if function is None or not keeps_shape(facts.shape(scores), facts.shape(mask)):
             continue
         for counts_when in (True, False):
-            own = recognise(function, "infinite", counts_when)
+            own = recognise(function, "infinite", facts, counts_when)
             if own is not None:
                 match = _make_match(node, region, own, function.swallows, facts)
                 found = replace(match, mask=Source(mask, counts_when), zero_row=own.zeros, guarded=own.guarded)

@@ -7,14 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
-from onnx.reference import ReferenceEvaluator
 
 from softq.graph.edits import remove_if_unused, take_over
 from softq.graph.queries import has_references, subgraphs
+from softq.graph.reference import LIVE, Array, Budget, Reference
 from softq.graph.view import Container
-
-Array = NDArray[np.generic]
 
 _NOT_PURE = frozenset({"Bernoulli", "Multinomial", "Optional", "OptionalGetElement", "OptionalHasElement"})
 
@@ -27,10 +24,13 @@ def is_pure(node: ir.Node) -> bool:
     return not (trains or has_references(node) or any(True for _ in subgraphs(node)))
 
 
-def evaluate(node: ir.Node, opset: int, inputs: Sequence[Array | None]) -> list[Array] | None:
-    """Return what onnx's reference makes of a node, or None where it cannot, or where the result is not defined.
+def evaluate(
+    node: ir.Node, opset: int, inputs: Sequence[Array | None], budget: Budget | None = None, most: int = LIVE
+) -> list[Array] | None:
+    """Return the results of a node by onnx's reference, None where it has none, they are not defined or too large.
 
-    Not defined are a division by zero and the integer of a NaN: a runtime may answer as it likes.
+    Not defined are a division by zero and the integer of a NaN: a runtime may answer as it likes. Too large are more
+    than `most` elements, or than are left of the budget, by default that of a whole model.
     """
     names = [f"i{k}" if array is not None else "" for k, array in enumerate(inputs)]
     proto = to_lone_proto(node, names, [f"o{k}" for k in range(len(node.outputs))])
@@ -38,11 +38,11 @@ def evaluate(node: ir.Node, opset: int, inputs: Sequence[Array | None]) -> list[
     graph.input.extend(onnx.ValueInfoProto(name=name) for name in names if name)
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in proto.output)
     imports = [onnx.OperatorSetIdProto(domain="", version=opset)]
-    feed = {name: array for name, array in zip(names, inputs, strict=True) if name}
+    feed = {name: array for name, array in zip(names, inputs, strict=True) if array is not None}
     try:
         with np.errstate(divide="raise", invalid="raise", over="ignore", under="ignore"):
             model = onnx.ModelProto(ir_version=10, opset_import=imports, graph=graph)
-            results = ReferenceEvaluator(model).run(None, feed)
+            results = Reference(model, budget or Budget()).run(feed, most)
     except Exception:
         # Operators and types that the reference lacks each fail in their own way; such a node stays.
         return None

@@ -15,6 +15,7 @@ from softq.graph.bodies import bind_attributes
 from softq.graph.inference import Inferred, Known, NotInferredError, infer_shapes, read_values
 from softq.graph.queries import is_op, operand, producer
 from softq.graph.ranks import Dims, find_rank
+from softq.graph.reference import Budget
 from softq.graph.shape_stubs import insert_stubs
 from softq.graph.view import FunctionId, ModelView, function_label
 from softq.limits import current
@@ -59,6 +60,10 @@ class Facts:
         default_factory=dict[tuple[ir.Value, int], object], repr=False
     )
     """What `softq.forms.matching.value_sets` found, by value and by how far it looked."""
+
+    budget: Budget = field(default_factory=Budget, repr=False)
+    """What may still be computed to tell functions by their values, and the functions that were."""
+    told: set[object] = field(default_factory=set[object], repr=False)
 
     @property
     def assumed(self) -> Assumed:

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from softq.graph.constants import become_constants, evaluate, is_pure
 from softq.graph.queries import constant
+from softq.graph.reference import Budget
 from softq.graph.view import Container
 from softq.passes import NodePass, PassEntry
 
@@ -35,26 +36,34 @@ class FoldConstants(NodePass):
     def __init__(self, limit: int = LIMIT) -> None:
         super().__init__()
         self.limit = limit
+        self._budget = Budget()
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Fold until as much is computed as `softq.limits` allows; other nodes stay."""
+        self._budget = Budget()
+        return super().call(model)
 
     def _rewrite(self, node: ir.Node, container: Container) -> bool:
-        limit = _FILLED if _is_weight(node) else self.limit
-        return node.op_type not in _KEPT and fold(node, container, limit)
+        if node.op_type in _KEPT:
+            return False
+        return fold(node, container, _FILLED) if _is_weight(node) else fold(node, container, self.limit, self._budget)
 
 
-def fold(node: ir.Node, container: Container, limit: int) -> bool:
+def fold(node: ir.Node, container: Container, limit: int, budget: Budget | None = None) -> bool:
     """Put the results of a node in its place if it is a pure one on constants; return whether it was.
 
     Args:
         node: A node of the default domain.
         container: Where it stands.
         limit: Bytes that each input and each result may have.
+        budget: What its elements are taken off, where that is shared.
     """
     if not is_pure(node) or not node.inputs or not all(_is_small(value, limit) for value in node.outputs):
         return False
     arrays = [constant(value, limit) for value in node.inputs]
     if any(value is not None and array is None for value, array in zip(node.inputs, arrays, strict=True)):
         return False
-    results = evaluate(node, container.opset, arrays)
+    results = evaluate(node, container.opset, arrays, budget, limit * (len(arrays) + len(node.outputs)))
     # A result of another type or shape than the model has it: one of the two is wrong, so both stay.
     pairs = zip(node.outputs, results or (), strict=False)
     if results is None or any(value.shape != ir.Shape(array.shape) for value, array in pairs):

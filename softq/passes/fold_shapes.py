@@ -20,7 +20,10 @@ from softq.graph.view import Container, ModelView
 from softq.passes import PassEntry
 
 _LIMIT = 512
-"""Bytes of the largest value that is followed: a shape has one int64 per dimension."""
+"""Bytes of the largest constant that is followed: a shape has one int64 per dimension."""
+
+_MOST = 4096
+"""Elements of a node's operands and results: outer sums of the elements of shapes are not followed further."""
 
 _MOVES = frozenset(
     {"Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
@@ -70,7 +73,8 @@ def _follow(node: ir.Node, container: Container, values: Mapping[ir.Value, _Part
     present = [operand for operand in operands if operand is not None]
     if not present or len(present) != sum(value is not None for value in node.inputs):
         return None
-    elements = evaluate(node, container.opset, [None if o is None else o.elements for o in operands])
+    given = [None if o is None else o.elements for o in operands]
+    elements = evaluate(node, container.opset, given, most=_MOST)
     if elements is None:
         return None
     if node.op_type in _ELEMENTWISE:

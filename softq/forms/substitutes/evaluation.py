@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
-from onnx.reference import ReferenceEvaluator
 
 from softq.forms.matching.exponentials import read_number
 from softq.forms.substitutes.reference import OPERATORS, REAL, Expm1, Log1p
@@ -21,8 +20,8 @@ from softq.graph.facts import Facts
 from softq.graph.patterns import matches
 from softq.graph.queries import constant, operand, producer
 from softq.graph.ranks import Dims
+from softq.graph.reference import Array, Budget, Reference
 
-Array = NDArray[np.generic]
 Rows = NDArray[np.float64]
 
 _LARGEST = 1 << 20
@@ -31,8 +30,17 @@ _LARGEST = 1 << 20
 _MOST = 1 << 21
 """Elements of the largest tensor that a function is evaluated on."""
 
+MOST_ANSWERED = 22_000_000
+"""Elements of the rows that a function is asked for, over all heads: 32 heads of rows of 4,096 take 800 MB."""
+
+_LONGEST = 1 << 19
+"""Elements of one row over all heads: methods are compared by that many at a time, all steps of theirs in memory."""
+
+_HEADS = 1 << 10
+"""Numbers of the largest constant that has one per head."""
+
 _ODD = 7919
-"""Stands for an axis of unknown length: what depends on it is not known."""
+"""The length of an axis of unknown length, which no row has: a result that depends on it has the wrong shape."""
 
 _FUSED = (
     (Log1p.__name__, 1, "Log(total := Add(y, one)) | Log(total := Add(one, y))"),
@@ -145,13 +153,15 @@ def _widen(array: Array) -> Array:
 
 
 def _read_numbers(array: Array) -> list[tuple[float, ...]]:
-    one_a_head = array.size == 1 or (array.ndim >= 3 and array.size == array.shape[-3])
+    one_a_head = array.size == 1 or (array.ndim >= 3 and array.size == array.shape[-3] <= _HEADS)
     return [tuple(map(float, array.reshape(-1)))] if _is_float(array) and one_a_head and array.size else []
 
 
 def _append(graph: onnx.GraphProto, node: ir.Node, names: Mapping[int, str]) -> None:
     inputs = ["" if value is None else names[id(value)] for value in node.inputs]
     made = to_lone_proto(node, inputs, [names[id(value)] for value in node.outputs])
+    if node.op_type == "ConstantOfShape" and not made.attribute:  # float32 by default
+        made.attribute.append(onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(np.zeros(1))))
     for attribute in made.attribute:
         if attribute.name == "to" and ir.DataType(attribute.i).is_floating_point():
             attribute.i = onnx.TensorProto.DOUBLE
@@ -202,12 +212,14 @@ class RowLayout:
     is_own: bool
 
     def of(self, rows: int) -> RowLayout:
-        """Return the layout for another number of rows, where that is free."""
-        return self if self.is_own else replace(self, shape=(*self.shape[:-2], rows, self.shape[-1]))
+        """Return the layout for fewer rows, where their number is free."""
+        return (
+            self if self.is_own else replace(self, shape=(*self.shape[:-2], min(rows, self.shape[-2]), self.shape[-1]))
+        )
 
 
 def make_layout(function: Exported, length: int, rows: int, *, is_own: bool) -> RowLayout | None:
-    """Return a shape for rows of a length: for as many rows as are wanted, or the function's own, if not great."""
+    """Return a shape for rows of a length: for as many rows as are wanted, or the function's own; None if too large."""
     *before, last = function.shape
     heads = before[-2] if len(before) >= 3 else None
     symbols: dict[object, int] = {last: length} if isinstance(last, str) else {}
@@ -217,6 +229,10 @@ def make_layout(function: Exported, length: int, rows: int, *, is_own: bool) -> 
     def bound(dims: Dims, otherwise: int) -> tuple[int, ...]:
         return tuple(d if isinstance(d, int) else symbols.get(d, otherwise) for d in dims)
 
+    row = length * (heads if isinstance(heads, int) else 1)
+    if row > _LONGEST or row * rows > MOST_ANSWERED:
+        return None
+    rows = min(rows, max(1, _MOST // max(row, 1)))
     lead = (1,) * (len(before) - 1) if not isinstance(heads, int) else (*(1,) * (len(before) - 2), heads)
     shape = (*(bound(tuple(before), 2) if is_own else (*lead, rows)), length)
     if is_own and math.prod(shape) > _MOST:
@@ -229,13 +245,14 @@ class Evaluator:
 
     Args:
         function: The function.
+        budget: What the elements that it computes are taken off.
         counts_when: Of one with a mask inside, what the mask is where a position takes part. Such a function hides
             what is -inf in the rows, which to it itself are other numbers.
     """
 
-    def __init__(self, function: Exported, counts_when: bool = True) -> None:
+    def __init__(self, function: Exported, budget: Budget, counts_when: bool = True) -> None:
         self._mask, self._counts_when = function.mask, counts_when
-        self._session = ReferenceEvaluator(onnx.ModelProto.FromString(function.model), new_ops=OPERATORS)
+        self._session = Reference(onnx.ModelProto.FromString(function.model), budget, OPERATORS)
 
     def rows(self, x: Rows, layout: RowLayout) -> Rows:
         """Return the function of rows [R, N] for each head, [heads, R, N].
@@ -265,7 +282,7 @@ class Evaluator:
             feed["x"] = np.where(hidden, np.random.default_rng(2).normal(size=length) * 3, tensor)
         feed |= {f"shape{i}": np.array(shape, np.int64) for i, shape in enumerate(layout.shapes)}
         with np.errstate(all="ignore"):
-            (y,) = map(np.asarray, self._session.run(None, feed))
+            (y,) = map(np.asarray, self._session.run(feed))
         if y.shape != layout.shape:
             raise ValueError(f"{y.shape} is not {layout.shape}")
         out = np.moveaxis(y, -3, 0) if layout.has_heads else y[None]

@@ -16,8 +16,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from softq.errors import SoftqError, UsageError
-from softq.forms.substitutes.evaluation import Evaluator, Exported, RowLayout, make_layout
+from softq.errors import InputError, SoftqError, UsageError
+from softq.forms.substitutes.evaluation import MOST_ANSWERED, Evaluator, Exported, RowLayout, make_layout
+from softq.graph.facts import Facts
+from softq.graph.reference import Budget
 from softq.methods import METHODS, Function, Method, OptionValue, WrittenSettings
 from softq.rowprog.interpreter import run_wide
 from softq.site import OwnFunction
@@ -46,6 +48,12 @@ _LONGEST = 1 << 13
 
 _SHORTEST = 3
 
+_DECIDING, _COMPARING = 8_000_000, 16
+"""What it costs to compare a function with all methods, and each of its values besides (measured, units of 10 ns)."""
+
+_BLOCK = 1 << 17
+"""Elements of the rows on which a method is compared at a time."""
+
 _SPREADS = (1e-6, 0.01, 0.1, 0.2, 0.3, 0.45, 0.6, 1.0, 2.0, 4.0, 10.0, 25.0)
 _SHIFTS = (-20.0, -3.0, 0.0, 1.0, 20.0)
 _MOST_ELEMENTS = 30000
@@ -67,21 +75,38 @@ class Recognised:
     guarded: bool = False
 
 
-@lru_cache(maxsize=256)
-def recognise(function: Exported, masks: Masks, counts_when: bool = True) -> Recognised | None:
+def recognise(function: Exported, masks: Masks, facts: Facts, counts_when: bool = True) -> Recognised | None:
     """Return the method and the options that a function is, None if it is none of them for certain.
 
     Args:
         function: The function.
         masks: What masks may have made of its rows.
+        facts: Those of the model, which each different function costs once.
         counts_when: Of a function with a mask inside, what that is where a position takes part.
+
+    Raises:
+        InputError: the functions of the model take more than `softq.limits` allows.
     """
+    key = function, masks, counts_when
+    own, cost = _recognise(*key)
+    facts.budget.take(len(function.model) + (0 if key in facts.told else cost))
+    facts.told.add(key)
+    return own
+
+
+@lru_cache(maxsize=256)
+def _recognise(function: Exported, masks: Masks, counts_when: bool) -> tuple[Recognised | None, int]:
+    budget = Budget()
+    return _find(function, masks, counts_when, budget), budget.used
+
+
+def _find(function: Exported, masks: Masks, counts_when: bool, budget: Budget) -> Recognised | None:
     last = function.shape[-1]
     lengths = (last,) if isinstance(last, int) else _choose_lengths(function)
     if not lengths or min(lengths) < _SHORTEST:
         return None
     try:
-        evaluator = Evaluator(function, counts_when)
+        evaluator = Evaluator(function, budget, counts_when)
     except Exception:
         # The evaluator lacks operators and refuses models, each in a way of its own.
         return None
@@ -89,10 +114,11 @@ def recognise(function: Exported, masks: Masks, counts_when: bool = True) -> Rec
         asked: list[_Asked] = []
         for length in lengths:
             rows = _make_probes(length, function.numbers)
-            layout = make_layout(function, length, len(rows), is_own=is_own)
-            answered = None if layout is None else _ask(evaluator, layout, rows, function, masks)
+            layout = None if rows is None else make_layout(function, length, len(rows), is_own=is_own)
+            answered = None if rows is None or layout is None else _ask(evaluator, layout, rows, function, masks)
             asked += [] if answered is None else [answered]
         if len(asked) == len(lengths):
+            budget.take(_DECIDING + _COMPARING * sum(one.values.size for one in asked))
             found = _decide(asked)
             zeros = bool(function.mask) and not any(np.any(one.masked_values[:, one.hidden]) for one in asked)
             guarded = _decide([replace(one, guarded=True) for one in asked]) if found is None and zeros else None
@@ -133,6 +159,8 @@ def _ask(evaluator: Evaluator, layout: RowLayout, rows: Rows, function: Exported
     masked = _make_masked_rows(length, masks)
     try:
         values, masked_values = evaluator.rows(rows, layout), evaluator.rows(masked, layout.of(len(masked)))
+    except InputError:  # a limit is passed
+        raise
     except Exception:
         # Shapes that do not fit, and all that the evaluator lacks.
         return None
@@ -196,7 +224,9 @@ def _is_function(method: Method, found: OwnFunction, asked: _Asked) -> bool:
 
     counts = _find_decided(asked.rows, asked.values)
     # Most mismatches already show on a few rows.
-    for some in (slice(None, None, max(len(asked.rows) // 24, 1)), slice(None)):
+    step = max(_BLOCK // counts[:, 0].size, 1)
+    blocks = [slice(first, first + step) for first in range(0, len(asked.rows), step)]
+    for some in (slice(None, None, max(len(asked.rows) // 24, 1)), *blocks):
         got = values(asked.rows[some])
         if got is None or not _agree(got, asked.values[:, some], counts[:, some]):
             return False
@@ -227,8 +257,10 @@ def _agree(got: Rows, wanted: Rows, counts: NDArray[np.bool_]) -> bool:
     return bool(np.all(near | ~counts | (np.isnan(got) & np.isnan(wanted))))
 
 
-def _make_probes(length: int, numbers: Sequence[Sequence[float]]) -> Rows:
-    """Return rows without masked positions, [R, length], every number an f32."""
+def _make_probes(length: int, numbers: Sequence[Sequence[float]]) -> Rows | None:
+    """Return rows without masked positions, [R, length], every number an f32; None if they were too many."""
+    if (10 * sum(map(len, numbers)) + 150) * length > MOST_ANSWERED:
+        return None
     rng = np.random.default_rng(0)
     small = 10.0 ** np.arange(-7, 0)
     own = np.array([n for one in numbers for n in one if abs(n) < ORDINARY])
