@@ -42,7 +42,7 @@ class Limits:
     rank: int = _limit(64, "axes of a tensor")
     evaluated: int = _limit(
         1 << 29,
-        "elements computed to tell functions of scores by their values, each different one counts 6 million more",
+        "elements computed to tell functions of scores by their values: 8 million and more for each function",
     )
     memory: int = _limit(512 << 20, "bytes that ONNX's shape inference may take, and that any .npz file may unpack to")
     seconds: int = _limit(3, "seconds of ONNX's shape inference for a model that could make it explode")
