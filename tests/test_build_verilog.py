@@ -106,6 +106,16 @@ def test_the_program_of_a_core_computes_what_the_function_in_the_model_does(tmp_
     np.testing.assert_allclose(found, np.asarray(expected), rtol=1e-6)
 
 
+def test_cores_leave_out_numbers_that_no_row_changes(tmp_path: Path) -> None:
+    """By an option of the target, each core its own."""
+    model = converted("ita", step=SMALL, output="uint8")
+    for constants in ("yes", "no"):
+        built = softq.build(model, tmp_path / constants, target=f"verilog,length=64,constants={constants}")
+        for core in built.manifest["cores"]:
+            assert core["constants"] == {"normalizer": 256}
+            assert any(port["name"] == "n_axis_tdata" for port in core["ports"]) == (constants == "yes")
+
+
 def test_fitted_numbers_are_constants_of_a_core(tmp_path: Path) -> None:
     built = softq.build(fitted(4.5), tmp_path / "cores", target="verilog")
     first = built.manifest["cores"][0]

@@ -38,6 +38,16 @@ def test_types_are_as_narrow_as_the_proof_allows() -> None:
     assert types == {"scores": "ap_int<8>", "codes": "ap_uint<4>", "normalizer": "ap_uint<25>"}
 
 
+def test_numbers_that_no_row_changes_can_be_left_out(tmp_path: Path) -> None:
+    arguments = ["hls", "ita", "--set", "step=0.06", "--set", "output=uint8", "--length", "16", "--no-constants"]
+    done = CliRunner().invoke(main, [*arguments, "--out", str(tmp_path)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    facts = json.loads((tmp_path / "ita.json").read_text())
+    assert [each["name"] for each in facts["arguments"]] == ["scores", "weights"]
+    assert facts["constants"] == {"normalizer": 256}
+    assert hls("deferred-log", {"step": 0.06}, rows=0, constants=False).function.argument("normalizer") is not None
+
+
 @pytest.mark.parametrize(
     ("method", "changed", "error"),
     [

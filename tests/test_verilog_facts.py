@@ -18,7 +18,8 @@ from softq.rtl import MadeCore, rtl, write_rtl
 from softq.rtl.constraints import constraints
 from softq.rtl.rehearsal import rehearse
 from softq.vectors.rows import Row
-from tests.simulators import compile_core, simulate
+from tests.rtl_rows import STALLS
+from tests.simulators import check, compile_core, simulate
 
 STEP = {"step": 0.06}
 
@@ -53,6 +54,26 @@ def test_says_how_many_clocks_lie_between_rows(tmp_path: Path, case: str) -> Non
     for n in lengths:
         taken = clocks(tmp_path, made, n, 24) - clocks(tmp_path, made, n, 14)
         assert taken / 10 == made.core.interval(n), (n, made.core.clocks)
+
+
+@pytest.mark.parametrize(("method", "output", "total"), [("ita", "uint8", 256), ("index-softmax", "uint8", 255)])
+def test_numbers_that_no_row_changes_need_no_stream(tmp_path: Path, method: str, output: str, total: int) -> None:
+    """They have one by default; without it the results leave though nobody takes numbers."""
+    settings = {**STEP, "output": output}
+    usual, short = (rtl(method, settings, length=16, rows=2, constants=each) for each in (True, False))
+    assert [made.facts["constants"] for made in (usual, short)] == [{"normalizer": total}] * 2
+    assert any(port.name.startswith("n_axis") for port in usual.core.plan.ports)
+    assert "n_axis" not in short.core.text
+    check(tmp_path, short, "iverilog", STALLS[:2])
+
+
+def test_numbers_that_a_row_changes_stay() -> None:
+    """The sum of weights, and the normalizer of a published format that a mask may make 0."""
+    masked = rtl("ita", {**STEP, "output": "uint8"}, masked=True, length=16, rows=0, constants=False)
+    summed = rtl("deferred-log", STEP, length=16, rows=0, constants=False)
+    for made in (masked, summed):
+        assert made.facts["constants"] == {}
+        assert list(made.core.plan.numbers) == ["normalizer"]
 
 
 @pytest.mark.parametrize("method", ["deferred-log", "ita", "e2softmax"])

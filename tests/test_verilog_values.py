@@ -198,6 +198,7 @@ def test_the_command_writes_the_same_bytes(tmp_path: Path) -> None:
         (["deferred-log", "--values", "6", "--value-lanes", "4"], "divides 6"),
         (["deferred-log", "--values", "6", "--fraction", "17"], "fraction is 17"),
         (["deferred-log", "--values", "6", "--lanes", "2"], "one score in a beat"),
+        (["deferred-log", "--values", "6", "--no-constants"], "cut or left out"),
         (["deferred-log", "--values", "6", "--outputs", "codes"], "outputs with V are codes"),
         (["deferred-log", "--values", "6", "--outputs", "sums,averages"], "outputs with V are sums, averages"),
         (["deferred-log", "--fraction", "3"], "--values is missing"),

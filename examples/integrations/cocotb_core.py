@@ -13,7 +13,7 @@ from cocotbext.axi import AxiStreamBus, AxiStreamSink, AxiStreamSource
 from softq.rowprog import run
 from softq.rtl import rtl, write_rtl
 
-made = rtl("ita", {"step": 0.06, "output": "uint8"}, outputs=["weights"], length=256, lanes=4)
+made = rtl("ita", {"step": 0.06, "output": "uint8"}, constants=False, length=256, lanes=4)
 
 
 @cocotb.test()

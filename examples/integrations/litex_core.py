@@ -9,7 +9,7 @@ from litex.gen.fhdl.verilog import convert
 from softq.integrations.litex import SoftqCore
 from softq.rtl import rtl, write_rtl
 
-made = rtl("ita", {"step": 0.06, "output": "uint8"}, outputs=["weights"], length=64)
+made = rtl("ita", {"step": 0.06, "output": "uint8"}, constants=False, length=64)
 write_rtl(made, "core")
 
 

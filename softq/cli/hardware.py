@@ -33,6 +33,9 @@ _OF_HARDWARE = (
     click.option("--masked", is_flag=True, help="A bit beside each score says that it takes part."),
     click.option("--outputs", metavar="NAMES", default="", help="What it gives: codes,normalizer for example."),
     click.option(
+        "--no-constants", "constants", flag_value=False, default=True, help="Leave out numbers that no row changes."
+    ),
+    click.option(
         "--length", type=int, default=1024, show_default=True, metavar="N", help="Elements of the longest row."
     ),
     click.option("--name", default="", metavar="NAME", help="Its name in the files; by default the method's."),

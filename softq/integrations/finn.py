@@ -66,14 +66,14 @@ def _make(core: str, scores: str, length: int, lanes: int, name: str) -> tuple[M
     """Return a core that gives weights alone, and what they sum to."""
     asked = json.loads(core)
     given: dict[str, Any] = {"scores": scores, "length": length, "lanes": lanes, "name": name, "rows": 0}
-    whole = rtl(asked["method"], asked["settings"], **given).core.plan
-    normalizer = whole.simplified.constant(whole.numbers["normalizer"]) if "normalizer" in whole.numbers else None
-    if normalizer is None:
+    made = rtl(asked["method"], asked["settings"], constants=False, **given)
+    plan = made.core.plan
+    if plan.numbers or "normalizer" not in plan.constants:
         raise RefusalError(
             f"{asked['method']} gives a normalizer for each row; a layer of FINN is one stream, and takes methods "
             "whose weights sum to a constant: those with an option output, for example"
         )
-    return rtl(asked["method"], asked["settings"], outputs=(whole.row_name,), **given), normalizer
+    return made, plan.constants["normalizer"]
 
 
 class SoftqSoftmax_rtl(RTLBackend):  # type: ignore[misc] # noqa: N801
@@ -169,9 +169,9 @@ class SoftqSoftmax_rtl(RTLBackend):  # type: ignore[misc] # noqa: N801
         if self.get_nodeattr("exec_mode") == "rtlsim":
             super().execute_node(context, graph)
             return
-        program = self.make().core.plan.source
-        scores = np.asarray(context[self.onnx_node.input[0]]).astype(program.scores.numpy)
-        (weights,) = run(program, scores).values()
+        plan = self.make().core.plan
+        scores = np.asarray(context[self.onnx_node.input[0]]).astype(plan.source.scores.numpy)
+        weights = run(plan.source, scores)[plan.row_name]
         context[self.onnx_node.output[0]] = weights.astype(np.float32)
 
     def generate_hdl(self, model: Any, fpgapart: str, clk: float) -> None:

@@ -119,18 +119,17 @@ def _make(layer: Any, method: str, settings: dict[str, object]) -> tuple[MadeFun
         raise RefusalError(f"{layer.name} reads {kind}; softq's functions take fixed-point numbers of at most 8 bits")
     settings["step"] = 2.0 ** (kind.integer - kind.width)
     given: dict[str, Any] = {"scores": "i8" if kind.signed else "u8", "length": length, "rows": 0}
-    whole = hls(method, settings, **given)
-    weights, normalizer = (whole.function.argument(name) for name in ("weights", "normalizer"))
-    total = 0 if normalizer is None or normalizer.interval.low != normalizer.interval.high else normalizer.interval.low
-    if weights is None or total <= 0 or int(total) & (int(total) - 1):
+    made = hls(method, settings, constants=False, **given)
+    weights, total = made.function.argument("weights"), made.constants.get("normalizer", 0)
+    if weights is None or total <= 0 or total & (total - 1):
         raise RefusalError(
             f"{layer.name}: {method} has no weights whose sum is a power of two, as a fixed-point type needs it"
         )
-    digest = hashlib.sha256(f"{whole.program.name} {settings['step']} {given}".encode()).hexdigest()[:8]
+    digest = hashlib.sha256(f"{made.program.name} {settings['step']} {given}".encode()).hexdigest()[:8]
     name = f"softq_{method.replace('-', '_')}_{digest}"
-    function = hls(method, settings, outputs=("weights",), name=name, **given)
+    function = hls(method, settings, constants=False, name=name, **given)
     width = int(weights.interval.high).bit_length()
-    return function, FixedPrecisionType(width, width - (int(total).bit_length() - 1), signed=False)
+    return function, FixedPrecisionType(width, width - (total.bit_length() - 1), signed=False)
 
 
 def _replace(model: ModelGraph, layer: Any, made: MadeFunction, weights: FixedPrecisionType) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -57,12 +57,14 @@ class MadeFunction:
         program: What it computes.
         rows: Rows for its testbench.
         facts: What it is, as plain values.
+        constants: The numbers that are the same for every row, by name.
     """
 
     function: Function
     program: Program
     rows: tuple[Row, ...]
     facts: Mapping[str, object]
+    constants: Mapping[str, int]
 
     @property
     def testbench(self) -> str:
@@ -101,6 +103,7 @@ def hls(
     scores: str = "i8",
     masked: bool = False,
     outputs: Sequence[str] = (),
+    constants: bool = True,
     length: int = 1024,
     name: str = "",
     rows: int = 10,
@@ -117,6 +120,7 @@ def hls(
         scores: Type of the scores: i8 or u8; NumPy's names (int8) are taken, too.
         masked: Whether a bit for each score says that it takes part.
         outputs: What it gives, by the names of the program's outputs; by default as for `rtl`.
+        constants: Whether it gives numbers that are the same for every row; their values are in the description.
         length: Elements of the longest row.
         name: Name of its namespace and header; by default the method's.
         rows: Random rows of each length in the testbench; the special ones come on top.
@@ -135,10 +139,18 @@ def hls(
     options, _, numbers = configured(chosen, settings or {}, fitted or {}, kind)
     program = chosen.program(options, scores=kind, masked=masked)
     program = select_outputs(tabulate_or_keep(program)[0], outputs)
-    function = write_function(program, title, length, [f"{title}: {chosen.summary}", f"softq {__version__}.", ""])
+    head = [f"{title}: {chosen.summary}", f"softq {__version__}.", ""]
+    function = write_function(program, title, length, head)
+    scalars = {each.name: each.interval for each in function.arguments if each.output and not each.row}
+    known = {output: int(value.low) for output, value in scalars.items() if value.low == value.high}
+    if known and not constants:
+        varying = {output: node for output, node in program.outputs.items() if output not in known}
+        program = replace(program, outputs=varying)
+        function = write_function(program, title, length, head)
     facts = {
         **describe_method(chosen, options, program, title, numbers),
         "length": length,
+        "constants": known,
         "program": to_text(program),
         "arguments": [
             {
@@ -151,7 +163,7 @@ def hls(
             for each in function.arguments
         ],
     }
-    return MadeFunction(function, program, tuple(choose(program, {}, lengths_for(built), rows, seed)), facts)
+    return MadeFunction(function, program, tuple(choose(program, {}, lengths_for(built), rows, seed)), facts, known)
 
 
 def write_hls(made: MadeFunction, folder: str | os.PathLike[str]) -> tuple[Path, ...]:

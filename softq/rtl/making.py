@@ -78,6 +78,7 @@ def rtl(
     packed: bool = False,
     cut: bool = False,
     products: str = "parallel",
+    constants: bool = True,
     name: str = "",
     rows: int = 10,
     seed: int = 0,
@@ -102,6 +103,8 @@ def rtl(
         cut: Whether a row that is too long is cut and marked; without, the core waits for ever where one comes.
         products: `parallel`, where each product of elements has multipliers, or `serial`, where all products of the
             core share one unit, and an element takes as many clocks as its products.
+        constants: Whether a number that is the same for every row is in the stream of numbers; its value is in the
+            description either way.
         name: The module's name; by default the method's.
         rows: Random rows of each length in the testbench; the special ones come on top.
         seed: Seed of the random rows.
@@ -113,7 +116,7 @@ def rtl(
     """
     chosen = METHODS.get(method)
     kind = scores_type(scores, SCORES)
-    built = Settings(length, lanes, reset, heads, packed, cut, products)
+    built = Settings(length, lanes, reset, heads, packed, cut, products, constants)
     of_heads = options_of_heads(settings or {}, per_head or {}, heads)
     each = [configured(chosen, given, fitted or {}, kind) for given in of_heads]
     first, *others = (chosen.program(options, scores=kind, masked=masked) for options, _, _ in each)

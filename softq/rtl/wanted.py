@@ -32,6 +32,7 @@ class Wanted:
         packed: Whether results of at most 4 bits share bytes.
         cut: Whether rows that are too long are cut and marked.
         products: How products of elements are computed: parallel or serial.
+        constants: Whether a number that is the same for every row is in the stream of numbers.
         registers: Whether tables are written through a port, with a set for each head that has numbers of its own.
     """
 
@@ -45,11 +46,12 @@ class Wanted:
     packed: bool = False
     cut: bool = False
     products: str = "parallel"
+    constants: bool = True
     registers: bool = False
 
     def settings(self, length: int, heads: int = 1) -> Settings:
         """Return the settings of a core whose longest row has so many elements."""
-        return Settings(length, self.lanes, self.reset, heads, self.packed, self.cut, self.products)
+        return Settings(length, self.lanes, self.reset, heads, self.packed, self.cut, self.products, self.constants)
 
 
 def parse_wanted(texts: Mapping[str, str]) -> Wanted:
@@ -69,6 +71,7 @@ def parse_wanted(texts: Mapping[str, str]) -> Wanted:
         packed=_truth(texts, "packed"),
         cut=_truth(texts, "cut"),
         products=texts["products"],
+        constants=_truth(texts, "constants"),
         registers=_truth(texts, "registers"),
     )
     if found.step is not None and not 0 < found.step < math.inf:

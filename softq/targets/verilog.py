@@ -33,6 +33,7 @@ class Options(TargetOptions):
     packed: str = option("no", "whether results of at most 4 bits share bytes: yes or no")
     cut: str = option("no", "whether rows that are too long are cut and marked: yes or no")
     products: str = option("parallel", "parallel, by multipliers, or serial, bit by bit by one unit that all share")
+    constants: str = option("yes", "whether a number that is the same for every row has a stream: yes or no")
     registers: str = option("no", "whether tables are written through a port, with a set for each head: yes or no")
 
 

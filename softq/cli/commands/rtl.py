@@ -73,11 +73,12 @@ def rtl(
             raise UsageError("--value-lanes, --fraction and --multipliers are for a core with V; --values is missing")
         made = make(method, chosen, fitted=numbers, per_head=heads, outputs=wanted, **given)
     else:
-        others = {name: given.pop(name) for name in ("lanes", "registers", "heads", "packed", "cut", "products")}
-        if (*others.values(), heads) != (1, False, 1, False, False, "parallel", {}):
+        usual = {"lanes": 1, "heads": 1, "products": "parallel", "constants": True}
+        usual |= dict.fromkeys(("registers", "packed", "cut"), False)
+        if {name: given.pop(name) for name in usual} != usual or heads:
             raise UsageError(
-                "a core with V takes one score in a beat, and its tables are constants of all heads; nothing is packed "
-                "or cut, and no product of elements is serial"
+                "a core with V takes one score in a beat, and its tables are constants of all heads; nothing is "
+                "packed, cut or left out, and no product of elements is serial"
             )
         values = ValueSettings(width, value_lanes, fraction, multipliers, wanted or (AVERAGES,))
         made = rtl_with_values(method, values, chosen, fitted=numbers, **given)

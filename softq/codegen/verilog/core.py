@@ -119,6 +119,7 @@ class Core:
                     *((name, field, field.padded) for name, field in numbers.items()),
                 )
             },
+            "constants": plan.constants,
             **({"registers": registers} if plan.registers else {}),
             "passes": self.passes,
             "element_interval": max(clocks.interval for clocks in self.clocks),

@@ -44,6 +44,7 @@ class Settings:
         cut: Whether a row that is too long is cut and marked; without, the core waits for ever where one comes.
         products: `parallel`, where each product of elements has multipliers and an element comes each clock, or
             `serial`, where all products of the core share one unit that adds for a bit at a clock.
+        constants: Whether a number that is the same for every row is in the stream of numbers.
     """
 
     length: int
@@ -53,6 +54,7 @@ class Settings:
     packed: bool = False
     cut: bool = False
     products: str = "parallel"
+    constants: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what no core can be built for."""
@@ -137,7 +139,11 @@ class CorePlan:
                 f"{', '.join(rows) or 'none'}"
             )
         ((self.row_name, self.row),) = rows.items()
-        self.numbers = {name: node for name, node in self.program.outputs.items() if node.kind is not Kind.ROW}
+        numbers = {name: node for name, node in self.program.outputs.items() if node.kind is not Kind.ROW}
+        values = {name: self.simplified.constant(node) for name, node in numbers.items()}
+        self.constants = {name: value for name, value in values.items() if value is not None}
+        left_out = () if settings.constants else self.constants
+        self.numbers = {name: node for name, node in numbers.items() if name not in left_out}
         self._refuse_operators()
         if settings.packed and self.field(self.row).width > _WIDEST_PACKED:
             raise UsageError(
