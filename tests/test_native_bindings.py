@@ -36,8 +36,8 @@ def test_names_become_variables_that_are_set_in_order(names: int) -> None:
     assert not found(body, tirx.Let)
     (choice,) = found(body, tirx.IfThenElse)
     for branch, expected in ((choice.then_case, [f"v{i}" for i in range(names)]), (choice.else_case, ["other"])):
-        assert [store.buffer.name for store in found(branch, tirx.BufferStore)] == expected
-    assert len(found(body, tirx.AllocBuffer)) == names + 1
+        assert [store.buffer.name for store in found(branch, tirx.BufferStore)] == [*expected, "chosen"]
+    assert len(found(body, tirx.AllocBuffer)) == names + 2
 
 
 def test_codes_of_codes_are_right_behind_a_concatenation(tmp_path: Path) -> None:

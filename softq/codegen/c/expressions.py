@@ -25,6 +25,7 @@ from softq.codegen.c.terms import (
     bare,
     converted,
     dtype,
+    intrinsic_name,
     is_address,
     is_kernel_call,
     is_pointer,
@@ -43,9 +44,6 @@ _CONDITIONS: Mapping[type, str] = {
 _BITWISE: Mapping[type, str] = {tirx.BitwiseAnd: "&", tirx.BitwiseOr: "|", tirx.BitwiseXor: "^"}
 _SAME = ("llvm.arithmetic.fence",)
 """Intrinsics of LLVM that give back what they are given: the text is compiled without contraction anyway."""
-
-_WITHOUT_MEANING = ("llvm.prefetch", "llvm.prefetch.p0")
-"""Those that such a processor has no use for: it has no cache, or asks for memory by itself."""
 
 
 class Expressions:
@@ -183,9 +181,7 @@ class Expressions:
 
     def intrinsic(self, x: Any) -> str:
         """Return what stands for an intrinsic of LLVM."""
-        name = str(tvm.get_global_func("target.llvm_get_intrinsic_name")(int(x.args[0])))
-        if name in _WITHOUT_MEANING:
-            return "(void)0"
+        name = intrinsic_name(x)
         if name in OF_BITS:
             return f"{self._help(OF_BITS[name])}({self.position(x.args[1])})"
         given = [self.expression(arg) for arg in x.args[1:]]

@@ -13,6 +13,7 @@ from softq.codegen.c.hoisting import hoist_invariants
 from softq.codegen.c.inlining import inline_values
 from softq.codegen.c.narrowing import narrow_positions
 from softq.codegen.c.scalars import split_arrays
+from softq.codegen.c.terms import intrinsic_name
 from softq.codegen.cpu.bindings import names_to_locals
 from softq.compiler.tir.expressions import found
 from softq.compiler.tir.simplification import simplify
@@ -21,6 +22,9 @@ from softq.errors import RefusalError
 
 _C = tvm.target.Target("c")
 """Of which TVM knows no instructions of its own: it takes no multiply-add for one."""
+
+_HINTS = ("llvm.prefetch", "llvm.prefetch.p0")
+"""Intrinsics that such a processor has no use for: it has no cache, or asks for memory by itself."""
 
 
 def lower(function: tirx.PrimFunc, fused: bool = False) -> tirx.PrimFunc:
@@ -36,7 +40,12 @@ def lower(function: tirx.PrimFunc, fused: bool = False) -> tirx.PrimFunc:
     if found(function.body, tirx.While):
         raise RefusalError(f"a loop of {function.attrs['global_symbol']} that ends by a condition has no form in C")
     module = tvm.IRModule({str(function.attrs["global_symbol"]): function})
-    passes = [tirx.transform.ConvertSSA(), tirx.transform.VectorizeLoop(False), tirx.transform.BindTarget(_C)]
+    passes = [
+        drop_hints,
+        tirx.transform.ConvertSSA(),
+        tirx.transform.VectorizeLoop(False),
+        tirx.transform.BindTarget(_C),
+    ]
     loops = [*to_plain_loops([], [tirx.transform.CommonSubexprElim()], shared=False), names_to_locals]
     cleaned = [
         split_arrays,
@@ -52,6 +61,20 @@ def lower(function: tirx.PrimFunc, fused: bool = False) -> tirx.PrimFunc:
     ]
     (lowered,) = tvm.ir.transform.Sequential([*passes, *loops, *cleaned])(module).functions.values()
     return lowered
+
+
+@tvm.ir.transform.module_pass(opt_level=0)
+def drop_hints(module: tvm.IRModule, context: Any) -> tvm.IRModule:
+    """Remove requests of memory ahead of its use, so that nothing is computed for them."""
+
+    def without(x: tirx.Evaluate) -> tirx.Evaluate:
+        call = x.value
+        is_intrinsic = isinstance(call, tvm.ir.Call) and str(getattr(call.op, "name", "")) == "tirx.call_llvm_intrin"
+        return tirx.Evaluate(0) if is_intrinsic and intrinsic_name(call) in _HINTS else x
+
+    return tvm.IRModule(
+        {v: f.with_body(structural_map(f.body, (tirx.Evaluate, without))) for v, f in module.functions.items()}
+    )
 
 
 @tvm.ir.transform.module_pass(opt_level=0)

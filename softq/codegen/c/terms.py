@@ -59,6 +59,11 @@ def is_kernel_call(x: tvm.ir.Call) -> bool:
     return is_call and not str(x.args[0].value).startswith(HELPER)
 
 
+def intrinsic_name(call: tvm.ir.Call) -> str:
+    """Return LLVM's name of the intrinsic that a call is of."""
+    return str(tvm.get_global_func("target.llvm_get_intrinsic_name")(int(call.args[0])))
+
+
 def is_zero(x: Any) -> bool:
     """Say whether an expression is the number 0."""
     return isinstance(x, tirx.IntImm) and int(x) == 0

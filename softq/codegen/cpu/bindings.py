@@ -41,8 +41,6 @@ def _changed(store: tirx.BufferStore) -> tirx.Stmt:
 
 
 def _sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
-    if not statements:
-        return tirx.Evaluate(0)
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
 
 
@@ -84,6 +82,11 @@ class _Locals:
             values.append(mutator.mutate(branch))
             branches.append(self.statements)
         self.statements = before
-        if any(branches):
-            self.statements.append(tirx.IfThenElse(condition, *map(_sequence, branches)))
-        return tirx.if_then_else(condition, *values)
+        if not any(branches):
+            return tirx.if_then_else(condition, *values)
+        chosen = tirx.decl_buffer((1,), str(call.ty.dtype), "chosen", scope="local")
+        self.buffers[key(chosen)] = chosen
+        for statements, value in zip(branches, values, strict=True):
+            statements.append(tirx.BufferStore(chosen, value, [0]))
+        self.statements.append(tirx.IfThenElse(condition, *map(_sequence, branches)))
+        return chosen[0]

@@ -184,7 +184,7 @@ def vectors_of(tile: Tile, width: Any) -> Iterator[int]:
     """Emit a branch for each number of vectors that `width` columns may take; yield the number inside of it."""
     for vectors in range(1, tile.vectors + 1):
         least, most = number((vectors - 1) * tile.lanes), number(vectors * tile.lanes)
-        with T.If(tirx.And(least < width, width <= most)), T.Then():
+        with T.If(least < width), T.Then(), T.If(width <= most), T.Then():
             yield vectors
 
 
