@@ -67,8 +67,8 @@ def check(
         metrics: Names of metrics, or `package.module:function`; a text is one name. By default, those that the data
             allow: with integer labels and an output [N, C], top1-accuracy and top1-agreement; with token ids and an
             output [N, T, V], perplexity, top1-agreement and kl; with real labels, spearman and cosine; always
-            relative-error and max-error behind these; and without labels top1-agreement (for [N, C]) and cosine before
-            them.
+            relative-error and max-error behind these; without labels top1-agreement (for [N, C]) and cosine before
+            them; and changed-choices for each output of integers or booleans.
         labels: The label to use, or the name of a model input (token ids); by default the data's only label.
         output: The output to compare; by default the first one of floats.
         batch: Samples to run at a time; by default what the model prescribes, else as many of 32 as keep the output
@@ -181,9 +181,12 @@ def _compare(
     spec = common_output(ours, theirs, output)
     dataset = open_data(data, inputs)
     label = label_of(dataset, labels)
+    choices: dict[str, str] = {}
     if not chosen:
+        choices = {} if alone or output else _find_choices(ours, theirs, spec)
         defaults = map(find_metric, _defaults(spec, None if label is None else spec_of_label(dataset, label)))
         chosen = [metric for metric in defaults if not (alone and metric.paired)]
+        chosen += [replace(find_metric("changed-choices"), name=name) for name in choices]
     if not chosen:
         raise UsageError(
             f"{dataset.source}: has no labels that a metric of one model fits; name one with its labels, or give a"
@@ -196,7 +199,8 @@ def _compare(
     if output is None and any(":" in metric.name for metric in chosen):
         names = [s.name if alone else common_output(ours, theirs, s.name).name for s in ours.outputs]
     size = batch_size(dataset, spec, batch)
-    meters = [metric.start(spec.name, label) for metric in chosen]
+    names += choices.values()
+    meters = [metric.start(choices.get(metric.name, spec.name), label) for metric in chosen]
     # What a paired metric has lost is counted from the reference compared with itself.
     itself = chosen[0].start(spec.name, label) if drop is not None and chosen[0].paired else None
     done, times = 0, None
@@ -232,10 +236,17 @@ def _compare(
     )
 
 
+def _find_choices(ours: Runner, theirs: Runner, output: TensorSpec) -> dict[str, str]:
+    """Return other outputs of indices or flags that have as many samples as the output, by the names of metrics."""
+    first, shared = output.shape and output.shape[0], {spec.name for spec in theirs.outputs} - {output.name}
+    chosen = [s for s in ours.outputs if s.name in shared and s.dtype.startswith(("int", "uint", "bool"))]
+    return {f"changed-choices of {s.name}": s.name for s in chosen if first and s.shape and s.shape[0] == first}
+
+
 def _defaults(output: TensorSpec, label: TensorSpec | None) -> list[str]:
     rank = None if output.shape is None else len(output.shape)
     if "float" not in output.dtype:
-        return ["relative-error", "max-error"]
+        return ["relative-error", "max-error", "changed-choices"]
     integer = label is not None and "int" in label.dtype
     label_rank = None if label is None or label.shape is None else len(label.shape)
     if rank == 2 and integer and label_rank == 1:

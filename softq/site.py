@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 Action = Literal["convert", "keep", "refuse"]
 MaskedRow = Literal["nan", "zero", "uniform", "scores"]
-Role = Literal["attention", "classifier", "router", "sampler", "detector", "other"]
+Role = Literal["attention", "selector", "feature-map", "classifier", "router", "sampler", "detector", "other"]
 MaskKind = Literal["none", "where", "additive", "unproven"]
 
 SCHEMA = 1

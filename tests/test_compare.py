@@ -261,7 +261,7 @@ def test_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check(model(TWO), model(TWO), samples()).output == "y"
     assert check(model(TWO), model(TWO), samples(), output="z").metrics[0].candidate < 1
     best = check(model(TWO), model(TWO), samples(), output="best")
-    assert [m.name for m in best.metrics] == ["relative-error", "max-error"]
+    assert [m.name for m in best.metrics] == ["relative-error", "max-error", "changed-choices"]
     with pytest.raises(UsageError, match=r"has no output 'q'; there are: best, y, z"):
         check(model(TWO), model(TWO), samples(), output="q")
     seen: list[tuple[list[str], list[str]]] = []

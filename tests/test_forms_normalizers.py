@@ -47,12 +47,12 @@ DEFERRED = {
 REFUSED = {
     "product of other exponentials": (
         "f = Sin (e) o = MatMul (f, v) t = ReduceSum <keepdims = 1> (e, last) y = Div (o, t)",
-        "in front of it stands the product",
+        "product with the values comes before",
     ),
     "product first, sum of columns": (
         """o = MatMul (e, v) t0 = ReduceSum <keepdims = 1> (e, middle) t1 = ReduceSum <keepdims = 1> (t0, last)
         y = Div (o, t1)""",
-        "in front of it stands the product",
+        "product with the values comes before",
     ),
     "mean": (
         "m = ReduceMean <keepdims = 1> (e, last) t = Mul (m, eight) p = Div (e, t) y = MatMul (p, v)",
@@ -61,7 +61,7 @@ REFUSED = {
     "halves": (
         """a, b = Split <axis = 2> (e, halves) c = Sum (a, b) t = ReduceSum <keepdims = 1> (c, last) p = Div (e, t)
         y = MatMul (p, v)""",
-        "what is between is not recognised",
+        "Sum of node c adds them up",
     ),
     "weighted sum": ("t = MatMul (e, twos) p = Div (e, t) y = MatMul (p, v)", "MatMul of node t adds them up"),
     "einsum of two": (

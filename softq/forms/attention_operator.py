@@ -10,10 +10,10 @@ from softq.graph.queries import node_label, operator_label
 from softq.site import Verdict
 
 _NO_KERNEL = "onnxruntime has no CPU kernel of it to compare with"
-_PACKED = f"its rows lie packed one behind the other, without padding, and {_NO_KERNEL}"
-_SPARSE = "its softmax is over the blocks that a sparse layout selects, which no dense row shows"
-_CACHE = "it writes into a cache of fixed size, and how much of that counts is known when it runs"
-_INTEGERS = "its projections are in integers"
+_PACKED = f"its rows are packed one after the other, without padding, and {_NO_KERNEL}"
+_SPARSE = "its softmax is over the blocks of keys that a sparse layout selects, not over all keys"
+_CACHE = "it writes into a cache of fixed size, of which only an input says how many keys count"
+_INTEGERS = "it multiplies by its weights in integers"
 _WHY = {
     ("ai.onnx.preview", "FlexAttention"): "it is a preview, whose meaning may still change",
     ("com.microsoft", "AttnLSTM"): "its softmax is inside the steps of an LSTM",
@@ -24,7 +24,7 @@ _WHY = {
     ("com.microsoft", "LongformerAttention"): _SPARSE,
     ("com.microsoft", "PackedAttention"): _PACKED,
     ("com.microsoft", "PackedMultiHeadAttention"): _PACKED,
-    ("com.microsoft", "PagedAttention"): "its keys and values lie in pages that a table points to",
+    ("com.microsoft", "PagedAttention"): "its keys and values are stored in pages, found by a table",
     ("com.microsoft", "QAttention"): _INTEGERS,
     ("com.microsoft", "QLinearSoftmax"): "it computes in integers already, with a table of its own",
     ("com.microsoft", "QOrderedAttention"): f"{_INTEGERS}, and {_NO_KERNEL}",

@@ -11,7 +11,10 @@ from softq.graph.facts import Facts
 from softq.graph.queries import node_label, operator_label
 from softq.site import Verdict
 
-_NAMES = re.compile(r"soft_?max|hard_?max|attention|attn", re.IGNORECASE)
+_NAMES = re.compile(
+    r"soft_?max|hard_?max|attention|attn|mha|qkv_?to_?context|sdpa|router|beam_?search|greedy_?search|cross_?entropy",
+    re.IGNORECASE,
+)
 _WITHOUT_SOFTMAX = frozenset({"LinearAttention", "LinearAttentionGate"})
 
 
@@ -19,7 +22,9 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     """Recognise a foreign operator by its name, unless the model says what it computes."""
     if node.domain in {"", "softq"} or node.op_identifier() in facts.view.model.functions:
         return None
-    if not _NAMES.search(node.op_type) or node.op_type in _WITHOUT_SOFTMAX:
+    # ATen and PythonOp hold the name of what they call.
+    called = [node.op_type, *(node.attributes.get_string(name, "") or "" for name in ("operator", "func_name"))]
+    if not any(map(_NAMES.search, called)) or node.op_type in _WITHOUT_SOFTMAX:
         return None
     what = f"what an operator of domain {node.domain} computes is not known"
     reason = f"node {node_label(node)} is a {operator_label(node)}: {what}"

@@ -13,6 +13,9 @@ _WHY = {
     ("com.microsoft", "MoE"): "the router of a mixture of experts: another expert is a discrete error",
     ("com.microsoft", "QMoE"): "the router of a mixture of experts: another expert is a discrete error",
     ("com.microsoft", "Sampling"): "a sampler: its probabilities are drawn from",
+    ("com.microsoft", "BeamSearch"): "a search, which adds up the logarithms of a softmax",
+    ("com.microsoft", "WhisperBeamSearch"): "a search, which adds up the logarithms of a softmax",
+    ("com.microsoft", "GreedySearch"): "a search, which chooses tokens by their scores",
     ("", "SoftmaxCrossEntropyLoss"): "a training loss, which takes the logarithm of its softmax",
     ("com.microsoft", "SoftmaxCrossEntropyLoss"): "a training loss, which takes the logarithm of its softmax",
     ("com.microsoft", "SoftmaxCrossEntropyLossInternal"): "a training loss, which takes the logarithm of its softmax",
@@ -25,8 +28,10 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
         return None
     why = _WHY.get((node.domain, node.op_type))
     transform = node.attributes.get("post_transform") if node.domain == "ai.onnx.ml" else None
-    if transform is not None and not transform.is_ref() and transform.as_string().startswith("SOFTMAX"):
-        why = f"a classifier with post_transform {transform.as_string()}"
+    if transform is not None and not transform.is_ref():
+        # TreeEnsemble has numbers there: 1 is SOFTMAX, 3 SOFTMAX_ZERO.
+        named = {1: "SOFTMAX", 3: "SOFTMAX_ZERO"}.get(transform.value, str(transform.value))
+        why = f"a classifier with post_transform {named}" if named.startswith("SOFTMAX") else why
     if why is None:
         return None
     reason = f"not yet: node {node_label(node)} is {why}; the softmax is inside the operator"

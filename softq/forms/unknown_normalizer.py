@@ -1,112 +1,172 @@
-"""Exponentials of scores over something that is made of all of them, where no other form recognises the softmax."""
+"""Exponentials of scores over a sum of theirs, or over none, where no other form recognises the softmax.
+
+Every use of the exponentials is followed through all containers. A result is linear in them while they are moved, cast,
+added, bounded or multiplied by something else; a sum of them that a quotient divides by makes a site.
+"""
 
 from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
 
 import onnx_ir as ir
 
 import softq.forms
 from softq.forms import Form, Match
-from softq.forms.matching.exponentials import find_exponential
-from softq.forms.matching.layout_ops import are_same, follow
-from softq.forms.matching.reductions import find_reduction
+from softq.forms.matching.exponentials import find_exponential, read_number
+from softq.forms.matching.features import is_product
 from softq.graph.facts import Facts
-from softq.graph.patterns import match as matches_pattern
-from softq.graph.queries import is_op, node_label, operand, producer, values_above
+from softq.graph.queries import MOVES_ONLY, SAME_VALUES, is_constant, is_op, node_label, operand, walk_above
+from softq.graph.view import Use
 from softq.site import Verdict
 
-_MOST = 48
-"""Nodes below an exponential that are looked at: from there to its quotient are at most a dozen."""
+_MOST = 256
+"""Values below an exponential that are looked at."""
 
-_DEPTH = 8
+_SUMS = {
+    "ReduceSum", "ReduceL1", "ReduceMean", "Einsum", "MatMul", "Gemm", "Sum", "Mean", "CumSum", "ScatterElements",
+    "ScatterND", "AveragePool", "LpPool", "GlobalAveragePool", "Conv", "ConvTranspose",
+}  # fmt: skip
+"""Operators that may add exponentials up."""
 
-_SUMS = ("ReduceSum", "ReduceL1", "ReduceMean", "ReduceLogSum", "Einsum", "LpNormalization", "MatMul", "Sum", "Gemm")
-"""What may add exponentials up."""
+_LINEAR = MOVES_ONLY | SAME_VALUES | {
+    "Add", "Sub", "Mul", "Where", "Clip", "Max", "Min", "Pad", "GatherElements", "GatherND", "Neg", "Trilu",
+    "DepthToSpace", "SpaceToDepth",
+}  # fmt: skip
+
+_State = tuple[str, ir.Node | None]
+"""`terms`, `sum`, `inverse`, `logarithm` (of a sum), or `other`; and the node that adds up."""
 
 
 def match(node: ir.Node, facts: Facts) -> Match | None:
     """Recognise the exponentials; what becomes of them is another form's matter, or is named here."""
-    if not is_op(node, "Exp", "Pow") or len(node.outputs) != 1:
+    if not is_op(node, "Exp", "Pow") or len(node.outputs) != 1 or find_exponential(node.outputs[0], facts) is None:
         return None
-    exponential = find_exponential(node.outputs[0], facts)
-    if exponential is None:
-        return None
-    below = _find_below(node.outputs[0])
-    last = next((n for n in below if _divisor(n, node.outputs[0], below) is not None), None)
-    divisor = None if last is None else _divisor(last, node.outputs[0], below)
-    if last is None or divisor is None:
-        return None
-    between = [v.producer() for v in values_above(divisor, lambda n: n in below, _MOST)]
-    summed = next((n for n in between if is_op(n, *_SUMS) and n in below), None)
-    if summed is None:
-        return None
-    # Without a maximum only sums of the exponentials themselves tell that this is about a softmax.
-    directly = follow(operand(summed, 0) or divisor, facts).source is node.outputs[0] and not is_op(
-        summed, "MatMul", "Sum"
-    )
-    if not directly and not _is_less_maximum(exponential.exponent, facts):
-        return None
+    below = _walk(node, facts)
+    quotients = list(_find_quotients(node, below, facts))
+    if not quotients:
+        return _match_kernel(node, below)
     others = [form for form in softq.forms.FORMS.entries().values() if form is not FORM]
-    if any(form.match(n, facts) is not None for n in (node, *below) for form in others):
+    matched = {n: m for v in below if (n := v.producer()) for f in others if (m := f.match(n, facts)) is not None}
+    if any(node in found.nodes for found in matched.values()):
         return None
-    if is_op(summed, "ReduceSum", "ReduceL1"):
-        products = any(is_op(n, "MatMul", "Gemm", "Einsum") and n is not last and _leads_to(n, last) for n in below)
-        why = "in front of it stands the product with the values" if products else "what is between is not recognised"
-    else:
-        why = f"{summed.op_type} of node {node_label(summed)} adds them up, not ReduceSum"
-    text = f"node {node_label(last)} normalizes exponentials of scores (node {node_label(node)}), but {why}"
-    return Match(f"Exp/{summed.op_type}", None, None, None, Verdict("refuse", text))
-
-
-def _find_below(value: ir.Value) -> list[ir.Node]:
-    """Return the nodes that a value goes into, the nearest first."""
-    found: dict[ir.Node, int] = {}
-    waiting = [(value, 0)]
-    while waiting and len(found) < _MOST:
-        current, depth = waiting.pop(0)
-        for reader in current.consumers():
-            if reader not in found and depth < _DEPTH and reader.graph is value.graph:
-                found[reader] = depth
-                waiting += [(output, depth + 1) for output in reader.outputs]
-    return list(found)
-
-
-def _comes_from(value: ir.Value | None, source: ir.Value, below: list[ir.Node]) -> bool:
-    return value is not None and (value is source or value.producer() in below)
-
-
-def _leads_to(node: ir.Node, last: ir.Node) -> bool:
-    return any(last in _find_below(output) for output in node.outputs)
-
-
-def _divisor(node: ir.Node, source: ir.Value, below: list[ir.Node]) -> ir.Value | None:
-    """Return by what a node divides what is made of exponentials, if that is made of them too."""
-    if is_op(node, "LpNormalization"):
-        p = node.attributes.get("p")
-        return node.outputs[0] if p is not None and not p.is_ref() and p.as_int() == 1 else None
-    first, second = operand(node, 0), operand(node, 1)
-    both = _comes_from(first, source, below) and _comes_from(second, source, below)
-    if is_op(node, "Div") and both:
-        return second
-    if is_op(node, "Mul") and both:
-        return next((v for v in (first, second) if producer(v, "Reciprocal", "Pow", "Div") is not None), None)
-    if is_op(node, "Sub") and _comes_from(second, source, below):
-        return second if producer(second, "ReduceLogSum", "Log") is not None else None
+    for last, total in quotients:
+        if last not in matched and not any(is_op(n, "Exp") and n in matched for n in last.outputs[0].consumers()):
+            text = (
+                f"{last.op_type} of node {node_label(last)} normalizes exponentials of scores (node {node_label(node)})"
+            )
+            text += f"; {total.op_type} of node {node_label(total)} adds them up, {_explain(last, total)}"
+            return Match(f"Exp/{total.op_type}", None, None, None, Verdict("refuse", text))
     return None
 
 
-def _is_less_maximum(exponent: ir.Value, facts: Facts) -> bool:
-    """Say whether a value is scores less their own maximum."""
-    difference = matches_pattern(follow(exponent, facts).source, "Sub(x, maximum)")
-    if difference is None:
-        return False
-    maximum = find_reduction(follow(difference["maximum"], facts), ["ReduceMax"], facts)
-    return maximum is not None and are_same(maximum.source, follow(difference["x"], facts).source)
+def _explain(last: ir.Node, total: ir.Node) -> str:
+    if not is_op(total, "ReduceSum", "ReduceL1"):
+        return "where softq knows sums of a row by ReduceSum and by products with ones"
+    above = operand(last, 0)
+    inner = () if above is None else walk_above(above, lambda n: n is not total, 24)
+    if any(is_op(v.producer(), "MatMul", "Gemm", "Einsum") for v in inner):
+        return "and softq does not recognise how the product with the values comes before the division"
+    return "and softq does not recognise the operators between"
+
+
+def _walk(node: ir.Node, facts: Facts) -> dict[ir.Value, dict[str, ir.Node | None]]:
+    """Return the values that exponentials go into, the nearest first, with what each is of them."""
+    twins = [n for n in (operand(node, len(node.inputs) - 1) or node.outputs[0]).consumers() if is_op(n, node.op_type)]
+    starts = [node.outputs[0], *(twin.outputs[0] for twin in twins if twin is not node)]
+    below: dict[ir.Value, dict[str, ir.Node | None]] = {start: {"terms": None} for start in starts}
+    waiting = deque((start, "terms") for start in starts)
+    while waiting and len(below) < _MOST:
+        value, state = waiting.popleft()
+        for use in facts.view.uses(value):
+            if use.node is None:
+                continue
+            # The output of a loop or of a function, where that is what is read.
+            read = use.node.inputs[use.index]
+            if read is not None:
+                below.setdefault(read, {}).setdefault(state, below[value][state])
+            new, total = _step(use, state, below[value][state], node.outputs[0], facts)
+            for result in use.node.outputs:
+                if new not in below.setdefault(result, {}):
+                    below[result][new] = total
+                    waiting.append((result, new))
+    return below
+
+
+def _step(use: Use, state: str, total: ir.Node | None, source: ir.Value, facts: Facts) -> _State:
+    """Return what a node makes of exponentials or of their sum."""
+    node, index = use.node, use.index
+    other = None if node is None or index > 1 else operand(node, 1 - index)
+    if node is None or node.domain:
+        return "other", None
+    if state == "terms" and is_op(node, *_SUMS) and (index == 2 or "Scatter" not in node.op_type):
+        return "sum", node
+    if state == "terms" and is_op(node, "ReduceLogSum"):
+        return "logarithm", node
+    if state == "terms" and is_op(node, "Add") and _is_carried(other, facts):
+        return "sum", node
+    if state == "sum" and is_op(node, "Log"):
+        return "logarithm", total
+    inverted = is_op(node, "Reciprocal") or (is_op(node, "Div") and index == 1 and is_constant(other))
+    if state == "sum" and (inverted or (is_op(node, "Pow") and read_number(operand(node, 1)) == -1)):
+        return "inverse", total
+    if state == "logarithm" and is_op(node, "Exp"):
+        return "inverse", total
+    if is_op(node, "Mul") and other is not None and any(v is source for v in walk_above(other, lambda n: True, 64)):
+        return "other", None
+    keeps = is_op(node, *_LINEAR, *_SUMS) or (is_op(node, "Div") and index == 0 and is_constant(other))
+    return (state, total) if keeps else ("other", None)
+
+
+def _is_carried(value: ir.Value | None, facts: Facts) -> bool:
+    """Whether a value is a state of a Loop or Scan, or a multiple of one, to which each run adds."""
+    node = None if value is None else value.producer()
+    values = [value, *(node.inputs if node is not None and is_op(node, "Mul") else ())]
+    return any(v is not None and v.is_graph_input() and v.graph in facts.view.owners for v in values)
+
+
+def _find_quotients(
+    node: ir.Node, below: dict[ir.Value, dict[str, ir.Node | None]], facts: Facts
+) -> Iterator[tuple[ir.Node, ir.Node]]:
+    """Yield the nodes that divide what is made of exponentials by a sum of them, each with what adds up."""
+    exponent = operand(node, len(node.inputs) - 1)
+    scores = set() if exponent is None else {v for v in walk_above(exponent, lambda n: True, 8) if not is_constant(v)}
+    for value, states in below.items():
+        for reader in value.consumers():
+            first, second = operand(reader, 0), operand(reader, 1)
+            if is_op(reader, "LpNormalization") and "terms" in states and reader.attributes.get_int("p", 2) == 1:
+                yield reader, reader
+            for state, total in states.items():
+                if total is None or first is None:
+                    continue
+                divides = state == "sum" and is_op(reader, "Div") and second is value and first in below
+                other = second if first is value else first
+                divides = divides or (state == "inverse" and is_op(reader, "Mul") and other in below)
+                logarithm = state == "logarithm" and is_op(reader, "Sub") and second is value
+                if divides or (logarithm and not scores.isdisjoint(walk_above(first, lambda n: True, 8))):
+                    yield reader, total
+
+
+def _match_kernel(node: ir.Node, below: dict[ir.Value, dict[str, ir.Node | None]]) -> Match | None:
+    """Recognise exponentials of products of queries and keys that multiply values and that nothing divides."""
+    exponent = operand(node, len(node.inputs) - 1)
+    if exponent is None or not any(
+        is_product(v.producer()) for v in walk_above(exponent, lambda n: not is_product(n), 48)
+    ):
+        return None
+    products = [s["sum"] for s in below.values() if is_product(s.get("sum"))]
+    if not products or products[0] is None:
+        return None
+    what = f"{products[0].op_type} of node {node_label(products[0])} multiplies values by the exponentials of node"
+    why = "and nothing divides by their sum: a kernel of queries and keys as in SOFT, and no softmax"
+    verdict = Verdict("keep", f"{what} {node_label(node)}, {why}")
+    return Match(f"Exp/{products[0].op_type}", None, None, None, verdict)
 
 
 FORM = Form(
     "unknown-normalizer",
-    "Exponentials over something else than their ReduceSum: a product or a mean, or behind the product with the values",
+    "Exponentials of scores over a sum in a spelling that is not known (refused), or over none (kept)",
     match,
-    verdict="refuse",
+    verdict="keep",
     last=True,
 )

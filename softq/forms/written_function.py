@@ -21,8 +21,8 @@ from softq.graph.queries import is_constant, is_op, operand, operator_label
 _CHANGING = {"Log", "Shape", "ReduceSum", "ReduceMax", "ReduceMean", "ReduceMin", "TopK"}
 """Operators without one of which a softmax has nothing in front of it but factors and addends."""
 
-_ROUNDED = "as the graph writes it, Log(1 + y) is 0 where 1 swallows y, which the method does not do"
-_GUARDED = "zeros of a row that its mask hides are made where the method has no weights, as a NaN in a row has none"
+_ROUNDED = "where y is too small to change 1, the graph's Log(1 + y) is 0, and the method's is not"
+_GUARDED = "rows that the mask hides are made zeros where the method has no weights, and so are rows with a NaN"
 
 
 def match(node: ir.Node, facts: Facts) -> Match | None:

@@ -78,9 +78,8 @@ def match_decomposed(node: ir.Node, operator: str, found: Decomposed, facts: Fac
     refusal = found.refusal and f"the softmax that ends in node {node_label(node)} is written out: {found.refusal}"
     opset = facts.view.container_of(node).opset
     if opset < OLDEST_OPSET:
-        refusal = (
-            f"node {node_label(node)} has opset {opset}, and below {OLDEST_OPSET} operands were broadcast otherwise"
-        )
+        why = f"below {OLDEST_OPSET} operands were broadcast by other rules"
+        refusal = f"node {node_label(node)} has opset {opset}, and {why}"
     refusal = refusal or find_refusal(node, found.scores, facts)
     note, axes = found.note, found.axes
     if axes is not None and len(axes) > 1:

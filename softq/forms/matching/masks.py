@@ -122,10 +122,10 @@ def _match_add(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int)
         masked = ValueSet(tuple(v for v in added.values if v <= MASKED), added.few)
         row = _row_of_added(masked, steps, facts.dtype(node.outputs[0]))
         if not added.few or any(v != 0 for v in added.values if v > MASKED):
-            why = "the addend is a bias as well as a mask"
+            why = "what is added has values that mask and others that do not, as a bias"
             return FoundMask("additive", "nan" if math.isinf(added.low) else "scores", why=why)
         if row == "scores":
-            return FoundMask("additive", row, why="a finite mask is added: a fully masked row keeps its scores")
+            return FoundMask("additive", row, why="a finite mask is added, and a fully masked row keeps its scores")
         lift = Lift(scores, steps, (find_source(addend, facts),))
         return _decide_lift("additive", row, lift, (addend,), node.outputs[0], facts, depth)
     # What is added is a bias, or a float tensor about which nothing is proved; a mask may still be further in.
@@ -142,10 +142,10 @@ def _match_add(node: ir.Node, steps: tuple[Step, ...], facts: Facts, depth: int)
     for found in inner:
         if found.kind in {"where", "additive"}:
             row: MaskedRow = "scores" if found.masked_row == "uniform" else found.masked_row
-            return replace(found, masked_row=row, lift=None, why="another tensor is added over the mask")
+            return replace(found, masked_row=row, lift=None, why="another tensor is added after the mask")
     if proven and not any(found.kind == "unproven" for found in inner):
         return NO_MASK
-    return FoundMask("unproven", "nan", why="a float tensor computed at run time is added to the scores")
+    return FoundMask("unproven", "nan", why="a tensor that may be a mask is added to the scores (--mask NAME says so)")
 
 
 def _match_declared(addend: ir.Value, scores: ir.Value, facts: Facts, depth: int) -> FoundMask:
@@ -156,8 +156,8 @@ def _match_declared(addend: ir.Value, scores: ir.Value, facts: Facts, depth: int
     """
     below = find_mask(scores, facts, depth)
     if below.lift is None and below.kind != "none" and not is_declared(scores, facts):
-        why = "one that stays in the scores" if below.kind != "unproven" else "an addition that may be one too"
-        return FoundMask("additive", "scores", why=f"under the mask that is named there is {why}")
+        why = "another that stays in the scores" if below.kind != "unproven" else "an addition that may be another"
+        return FoundMask("additive", "scores", why=f"before the mask that --mask names there is {why}")
     sources = () if below.lift is None else below.lift.sources
     if is_declared(scores, facts):  # the sum of two masks
         sources = (Source(scores, None),)
@@ -208,11 +208,11 @@ def _decide_lift(
     below = None if lift.scores is None else find_mask(lift.scores, facts, depth - 1)
     why = ""
     if row == "scores" or written is None or not written.few or len(masked) > 1:
-        why = "the mask writes several values"
+        why = "the masked positions may have several values"
     elif row == "uniform" and below is not None and below.kind != "none":
-        why = "the scores under this finite mask may be masked themselves"
+        why = "the scores before this finite mask may be masked themselves"
     elif row == "uniform" and factor is not None:
-        why = f"{factor} stands between the mask and the softmax"
+        why = f"{factor} between the mask and the softmax changes its number"
     shape = facts.shape(lift.scores)
     same = shape is not None and None not in shape and facts.shape(masked_scores) == shape
     if not same and not all(keeps_shape(shape, facts.shape(operand)) for operand in operands):

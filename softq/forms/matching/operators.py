@@ -54,7 +54,7 @@ def find_axis(node: ir.Node, facts: Facts) -> Axis:
     if axis == -1:
         return Axis(-1)
     if rank is None and opset < 13:
-        why = f"below opset 13 axis {axis} flattens all axes from there on, and the rank of the input is not known"
+        why = f"below opset 13 axis {axis} makes all axes from there on one row, and the rank of the input is not known"
         return Axis(None, refusal=f"node {name} is undecidable: {why}")
     if rank is None:
         return Axis(None, refusal=f"node {name} reduces axis {axis} of a tensor of unknown rank")
@@ -78,7 +78,7 @@ def find_refusal(node: ir.Node, scores: ir.Value, facts: Facts) -> str:
     if refusal := refuse_unsupported(node, container.opset):
         return refusal
     if dtype is None and (container.function is None or container.function in facts.view.reached):
-        return f"the element type of the scores of node {node_label(node)} is not known"
+        return f"the element type of the scores of node {node_label(node)} is not known, also to inference"
     if dtype == ir.DataType.DOUBLE and not facts.assumed.float32:
         return f"node {node_label(node)} has double scores, and softq computes in float32 (allowed by --allow-float32)"
     if dtype is not None and dtype not in FLOATS | {ir.DataType.DOUBLE}:

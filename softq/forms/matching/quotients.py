@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import replace
 
 import onnx_ir as ir
 
+from softq.forms.matching.changed_sums import NEGLIGIBLE, Changes, find_shifted, is_maximum
 from softq.forms.matching.exponentials import Decomposed, find_exponential, read_number, without_maximum
 from softq.forms.matching.layout_ops import Moved, are_same, follow, is_plain, move_layout, own_layout
 from softq.forms.matching.reductions import Reduced, find_reduction, fits
@@ -19,35 +21,6 @@ SUMS = ("ReduceSum", "ReduceL1")
 OVERFLOW = "its exponentials can overflow, and those of the softmax cannot"
 """What is worth telling where no maximum is subtracted."""
 
-_NEGLIGIBLE = {ir.DataType.FLOAT: 2.0**-25, ir.DataType.FLOAT16: 2.0**-12, ir.DataType.BFLOAT16: 2.0**-9}
-"""Half a unit in the last place of 1, and half of that: added to a sum of at least 1, it is rounded away."""
-
-
-@dataclass(frozen=True)
-class _Changes:
-    """What was done to a sum: constants were added to it, or keep it above the greatest of them."""
-
-    added: float = 0.0
-    least: float = 0.0
-    refusal: str = ""
-
-    def and_by(self, node: ir.Node, inside: ir.Value, facts: Facts) -> _Changes:
-        """Return what was done if `node` was first and did it to its operand `inside`."""
-        other = next((operand(node, i) for i in (0, 1) if operand(node, i) is not inside), None)
-        known, rank, own = read_number(other), facts.shape(inside), facts.shape(other)
-        if known is not None and own and (rank is None or len(own) > max(1, len(rank))):
-            known = None  # a constant of more axes would change the layout
-        added, least, refusal = self.added, self.least, self.refusal
-        if known is None or (node.op_type == "Clip" and operand(node, 2) is not None):
-            refusal = refusal or f"{node.op_type} of node {node.name or node.outputs[0].name!r} changes its sum"
-        elif node.op_type == "Add":
-            added += known
-        else:
-            least = max(least, known)
-        if added and least:
-            refusal = refusal or "its sum has a constant added and is kept above another"
-        return _Changes(added, least, refusal)
-
 
 def find_quotient(above: Moved, below: Moved, result: ir.Value, facts: Facts) -> Decomposed | None:
     """Return the softmax that exponentials over their sum are, None if it is something else.
@@ -58,7 +31,7 @@ def find_quotient(above: Moved, below: Moved, result: ir.Value, facts: Facts) ->
         result: The quotient.
         facts: Shapes of the model.
     """
-    total = _find_sum(below, _Changes(), facts)
+    total = _find_sum(below, Changes(), facts)
     if total is None or not are_same(above.source, total[0].source):
         return None
     return _find_over(above, *total, result, facts)
@@ -87,50 +60,63 @@ def find_normalized(node: ir.Node, facts: Facts) -> Decomposed | None:
     label = layout[place]
     left = tuple(None if i == place % len(layout) else other for i, other in enumerate(layout))
     reduced = Reduced(node, above.source, None if label is None else (label,), left, spreads=False, simple=False)
-    return _find_over(above, reduced, _Changes(), node.outputs[0], facts)
+    return _find_over(above, reduced, Changes(), node.outputs[0], facts)
 
 
-def _find_over(above: Moved, reduced: Reduced, changes: _Changes, result: ir.Value, facts: Facts) -> Decomposed | None:
+def _find_over(above: Moved, reduced: Reduced, changes: Changes, result: ir.Value, facts: Facts) -> Decomposed | None:
     """Return the softmax that values are over a sum of theirs, None if they are no exponentials."""
     exponential = find_exponential(above.source, facts)
     if exponential is None:
         reshape = match(above.source, "Reshape(x)")
         reshaped = None if reshape is None else find_exponential(follow(reshape["x"], facts).source, facts)
-        why = "its exponentials are reshaped before they are summed"
+        why = "its exponentials are reshaped before they are summed, which cuts or joins axes"
         return None if reshaped is None else Decomposed(reshaped.exponent, None, above, why, "", reshaped)
     exponent, axes = exponential.exponent, reduced.axes
     if axes is None:
         why = "the axes that it sums over are not constant, or the rank of its scores is not known"
         return Decomposed(exponent, None, above, why, "", exponential)
     if not fits(above, reduced, result, facts):
-        why = "it is not proved that every exponential meets the sum of its own row"
+        why = "the shapes do not prove that every exponential is divided by the sum of its own row"
         return Decomposed(exponent, axes, above, why, "", exponential)
     # Where some are struck out, the maximum is over all of them, and a NaN among them reaches the others.
     stripped = without_maximum(exponent, axes, facts) if exponential.is_plain else exponent
     stable = stripped is not exponent
     added, refusal = changes.added, exponential.refusal or changes.refusal
-    if stable and 0 <= added <= _NEGLIGIBLE.get(facts.dtype(reduced.node.outputs[0]) or ir.DataType.DOUBLE, 0):
+    if changes.shift is not None:
+        # e^(x - m) / (sum + e^(c - m)) is e^x / (sum of e^x + e^c), whatever m is in a row.
+        shifted = find_shifted(exponent, changes.shift, axes, facts)
+        if shifted is None:
+            refusal = (
+                refusal or "an exponential is added to its sum, of something else than a constant less their maximum"
+            )
+        exponent = exponent if shifted is None else shifted
+        stable = exponential.is_plain and is_maximum(changes.shift, exponent, axes, changes.score, facts)
+    if stable and 0 <= added <= NEGLIGIBLE.get(facts.dtype(reduced.node.outputs[0]) or ir.DataType.DOUBLE, 0):
         added = 0.0
-    if not refusal and changes.least > (1 if stable else 0):
-        refusal = f"its sum is kept above {changes.least:g}, and it is not proved that it is anyway"
+    refusal = refusal or changes.refuse_bounds(stable, axes, exponent, facts)
+    if changes.shift is not None:
+        refusal = refusal or (f"{added:g} and an exponential are added to its sum" if added else "")
+        added = math.exp(changes.score)
     if not refusal and (added < 0 or (added and len(axes) != 1)):
-        refusal = f"{added:g} is added to its sum"
-    note = "" if stable or producer(stripped, "Sub") is not None else OVERFLOW
+        why = "is no weight of another score" if added < 0 else "would be one more score, but a row has several axes"
+        refusal = f"{added:g} is added to its sum, which {why}"
+    note = "" if stable or changes.shift is not None or producer(stripped, "Sub") is not None else OVERFLOW
     # With a constant in the sum, subtracting the maximum changes the result.
     scores = exponent if added or refusal else stripped
     return Decomposed(scores, axes, above, refusal, note, exponential, added)
 
 
-def _find_sum(moved: Moved, changes: _Changes, facts: Facts, depth: int = 3) -> tuple[Reduced, _Changes] | None:
+def _find_sum(moved: Moved, changes: Changes, facts: Facts, depth: int = 3) -> tuple[Reduced, Changes] | None:
     """Return the sum behind at most `depth` constants, and what these do to it."""
     reduced = find_reduction(moved, SUMS, facts)
     if reduced is not None:
         return reduced, changes
-    node = producer(moved.source, "Add", "Max", "Clip")
-    if node is None or depth == 0 or (len(node.inputs) > 2 and node.op_type != "Clip"):
+    node = producer(moved.source, "Add", "Max", "Min", "Clip", "Where")
+    if node is None or depth == 0 or (len(node.inputs) > 2 and node.op_type not in {"Clip", "Where"}):
         return None
     # The sum may be either operand of the outermost node, and the first one of those inside.
-    for inside in node.inputs[: 2 if depth == 3 and node.op_type != "Clip" else 1]:
+    inputs = node.inputs[1:] if node.op_type == "Where" else node.inputs[: 2 if depth == 3 else 1]
+    for inside in inputs[:1] if node.op_type == "Clip" else inputs:
         # In a layout, such a node counts as one that hands its elements on.
         found = inside and _find_sum(
             follow(inside, facts, path=(node, *moved.path)), changes.and_by(node, inside, facts), facts, depth - 1
@@ -159,7 +145,12 @@ def find_log_quotient(difference: ir.Value, facts: Facts) -> Decomposed | None:
         why = "the axes that it sums over are not constant, or the rank of its scores is not known"
         return Decomposed(moved.source, None, moved, why)
     if not all(fits(moved, reduced, difference, facts) for reduced in reductions):
-        return Decomposed(moved.source, axes, moved, "it is not proved that every score meets the sum of its own row")
+        return Decomposed(
+            moved.source,
+            axes,
+            moved,
+            "the shapes do not prove that each score is less the logarithm of its own row",
+        )
     return Decomposed(without_maximum(moved.source, axes, facts), axes, moved, note=OVERFLOW if exposed else "")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import onnx_ir as ir
 
-from softq.forms.matching.weighing import is_expectation, is_pooling, still_weights
+from softq.forms.matching.choices import find_choice
+from softq.forms.matching.features import is_answer, is_feature_map
+from softq.forms.matching.weighing import is_pooling, still_weights, weighs_places
 from softq.graph.facts import Facts
 from softq.graph.queries import (
     MOVES_ONLY,
@@ -16,6 +18,8 @@ from softq.graph.queries import (
     is_constant,
     is_op,
     is_passthrough,
+    node_label,
+    operand,
     operator_label,
     producer,
 )
@@ -27,7 +31,7 @@ _BY_OPERATOR: dict[str, Role] = {
     "TopK": "router",
     "Multinomial": "sampler",
     "CumSum": "sampler",
-    "Conv": "detector",  # The expectation of a place; of others, see `is_expectation`.
+    "Conv": "detector",
     "NonMaxSuppression": "detector",
     "GridSample": "detector",
     "DeformConv": "detector",
@@ -35,7 +39,7 @@ _BY_OPERATOR: dict[str, Role] = {
     "ZipMap": "classifier",
 }
 _ORDER: tuple[Role, ...] = ("attention", "router", "sampler", "detector", "classifier", "other")
-
+"""The first of several uses decides; `selector` and `feature-map` are told from attention."""
 
 _MOST_USES = 256
 """Readers that are looked at to learn what weights are for: the result of a softmax has some ten."""
@@ -43,16 +47,33 @@ _MOST_USES = 256
 
 @dataclass(frozen=True)
 class Usage:
-    """A role and the operator that shows it; `logs` are the nodes that take the logarithm of the result."""
+    """A role and the operator that shows it.
+
+    Attributes:
+        role: What weights are for.
+        consumer: The operator, or `graph output`.
+        logs: The nodes that take the logarithm of the weights.
+        why: A sentence that names the node which shows the role.
+        note: A sentence on graph outputs that show the weights of an attention.
+    """
 
     role: Role
     consumer: str
     logs: tuple[ir.Node, ...] = ()
+    why: str = ""
+    note: str = ""
 
 
-def find_usage(weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
-    """Return what `weights` are used for; of several uses the first in the order of `Role`, of `_MOST_USES` at most."""
-    found: list[tuple[int, str]] = []
+def find_usage(weights: ir.Value, scores: ir.Value | None, axis: int | None, facts: Facts) -> Usage:
+    """Return what `weights` are used for; of several uses the first in the order of `Role`, of `_MOST_USES` at most.
+
+    Args:
+        weights: The result of a softmax.
+        scores: What it is taken of; None if that is inside an operator.
+        axis: The axis along which it is taken, counted from the end.
+        facts: Shapes of the model.
+    """
+    found: list[tuple[int, Use]] = []
     logs: list[ir.Node] = []
     seen: set[tuple[ir.Value, bool, str]] = set()
     stack, left = [(weights, False, "")], _MOST_USES
@@ -64,7 +85,7 @@ def find_usage(weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
         for use in islice(facts.view.uses(value), max(0, left)):
             left -= 1
             if use.node is not None and _goes_on(use, facts):
-                flips = transposed != is_op(use.node, "Transpose")
+                flips = transposed != _moves_row(use.node, facts)
                 # The second output of Dropout is its mask.
                 handed_on = use.node.outputs if use.node.op_type == "Split" else use.node.outputs[:1]
                 stack.extend((output, flips, changed) for output in handed_on)
@@ -76,13 +97,57 @@ def find_usage(weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
             role = _find_role(use, axis, transposed, facts)
             if not changed or role == "attention":
                 # What becomes of other numbers than the weights says nothing but that they weigh values.
-                found.append((_ORDER.index(role), "graph output" if use.node is None else operator_label(use.node)))
+                found.append((_ORDER.index(role), use))
             if use.node is not None and role != "attention" and still_weights(use, axis, weights, facts):
                 stack.append((use.node.outputs[0], transposed, operator_label(use.node)))
     if not found:
-        return Usage("other", "nothing")
-    order, consumer = min(found, key=lambda pair: pair[0])
-    return Usage(_ORDER[order], consumer, tuple(logs))
+        return Usage("other", "nothing", why="nothing reads its result")
+    order, use = min(found, key=lambda entry: entry[0])
+    consumer = "graph output" if use.node is None else operator_label(use.node)
+    usage = Usage(_ORDER[order], consumer, tuple(logs), _explain(use, axis, facts))
+    return usage if usage.role != "attention" else _refine(usage, use, weights, scores, axis, facts)
+
+
+def _refine(
+    usage: Usage, use: Use, weights: ir.Value, scores: ir.Value | None, axis: int | None, facts: Facts
+) -> Usage:
+    """Return what is used as the weights of an attention, and is none or something besides."""
+    shape, label = facts.shape(weights), "" if use.node is None else f"{usage.consumer} of node {node_label(use.node)}"
+    if scores is not None and is_feature_map(scores, use, facts):
+        why = f"{label} sums over features that no product of queries and keys gave"
+        return replace(usage, role="feature-map", why=why)
+    length = None if shape is None or axis is None else shape[axis]
+    if scores is not None and is_answer(scores, length, use, facts):
+        return replace(usage, role="detector", why=f"a layer alone makes its row, and the sum by {label} is an output")
+    chooser, output = find_choice(weights, axis, facts)
+    if chooser is not None:
+        why = f"{operator_label(chooser)} of node {node_label(chooser)} chooses by them, besides {label}"
+        return replace(usage, role="selector", consumer=operator_label(chooser), why=why)
+    return replace(usage, note=output and f"the graph output {output!r} shows its weights or what is made of them")
+
+
+def _explain(use: Use, axis: int | None, facts: Facts) -> str:
+    """Return a sentence on a use that is no product with values of run time."""
+    if use.node is None:
+        return f"it is the graph output {facts.view.model.graph.outputs[use.index].name!r}"
+    other = operand(use.node, 1 - use.index) if use.index < 2 else None
+    reader = f"{operator_label(use.node)} of node {node_label(use.node)}"
+    if is_op(use.node, "MatMul", "Gemm", "Einsum", "Conv", "Mul") and is_constant(other) and other is not None:
+        return f"{reader} multiplies it by the constant {other.name!r}, where an attention has values of run time"
+    if is_op(use.node, "MatMul"):
+        return f"{reader} does not sum over the axis of the softmax"
+    if is_op(use.node, "Mul"):
+        return f"{reader} multiplies it element by element, with no sum over its row"
+    return f"{reader} reads it"
+
+
+def _moves_row(node: ir.Node, facts: Facts) -> bool:
+    """Whether the last axis becomes the one before it, or the reverse: by an axis of length 1 behind it, too."""
+    shapes = [facts.shape(value) for value in (node.inputs[0], node.outputs[0])]
+    behind = [shape and shape[-1] == 1 for shape in shapes]
+    return is_op(node, "Transpose") or (
+        is_op(node, "Unsqueeze", "Squeeze", "Reshape") and None not in shapes and behind[0] != behind[1]
+    )
 
 
 def is_chosen(scores: ir.Value) -> bool:
@@ -107,14 +172,17 @@ def _find_role(use: Use, axis: int | None, transposed: bool, facts: Facts) -> Ro
     node = use.node
     if node is None:
         return "classifier"
+    if weighs_places(use):
+        return "detector"
     if is_op(node, "MatMul", "Gemm", "Einsum"):
         others = [v for i, v in enumerate(node.inputs[:2]) if v is not None and i != use.index]
         if any(is_constant(other) for other in others):
             return "other"
         # As the right operand the weights are summed along their last axis only if they come transposed.
-        sums_row = node.op_type != "MatMul" or use.index == 0 or transposed or axis not in {None, -1}
+        column = len(facts.shape(node.inputs[use.index]) or (0, 0)) == 1
+        sums_row = node.op_type != "MatMul" or use.index == 0 or transposed or column or axis not in {None, -1}
         return "attention" if sums_row else "other"
-    if is_op(node, "Conv") and not is_expectation(use):
+    if is_op(node, "Conv") and is_constant(operand(node, 1)):
         return "other"
     if is_op(node, "Mul") and is_pooling(use, axis, facts):
         return "attention"

@@ -28,7 +28,7 @@ def still_weights(use: Use, axis: int | None, weights: ir.Value, facts: Facts) -
         return False
     if is_op(node, "Add", "Sub"):
         # Of a softmax, as in differential attention; a small number, as in slot attention.
-        return is_constant(other) or _is_of_softmax(other)
+        return is_constant(other) or is_of_softmax(other)
     if is_op(node, "Mul"):
         theirs = facts.shape(other)
         own = _comes_from(other, weights)
@@ -39,7 +39,7 @@ def still_weights(use: Use, axis: int | None, weights: ir.Value, facts: Facts) -
     return is_op(node, "MatMul", "Einsum", "Conv") and use.index == 0 and _mixes_heads(other, axis, weights, facts)
 
 
-def _is_of_softmax(value: ir.Value) -> bool:
+def is_of_softmax(value: ir.Value) -> bool:
     """Say whether a value is a softmax, or a multiple of one."""
     for _ in range(4):
         *_, value = chain_above(value, *SAME_VALUES, *MOVES_ONLY - {"Concat"})
@@ -86,10 +86,13 @@ def is_pooling(use: Use, axis: int | None, facts: Facts) -> bool:
     return [int(place) % len(mine) for place in np.ravel(given)] == [axis % len(mine)]
 
 
-def is_expectation(use: Use) -> bool:
-    """Say whether a Conv takes the expectation of places at equal distances, as heads of detectors do."""
-    kernel = constant(None if use.node is None else operand(use.node, 1))
-    if kernel is None or use.index != 0:
-        return use.index == 0 and kernel is None
-    steps = np.diff(kernel.reshape(-1))
-    return kernel.size == kernel.shape[1] and bool(np.all(steps == steps[:1]))
+def weighs_places(use: Use) -> bool:
+    """Say whether weights meet constants at equal distances, places: soft-argmax, and the heads of detectors."""
+    other = None if use.node is None or use.index > 1 else constant(operand(use.node, 1 - use.index), 1 << 20)
+    if other is None or not is_op(use.node, "MatMul", "Gemm", "Einsum", "Conv", "Mul"):
+        return False
+    if is_op(use.node, "Conv") and other.size != other.shape[1]:
+        return False
+    ways = [list(other), list(other.T)] if other.ndim == 2 else [[other]]
+    steps = [[np.diff(np.unique(np.round(part.astype(np.float64), 6))) for part in way] for way in ways]
+    return any(all(s.size > 1 and np.allclose(s, s[0], rtol=1e-3, atol=2e-6) for s in way) for way in steps)

@@ -16,7 +16,7 @@ from softq.forms.matching.roles import Usage, find_usage, is_chosen
 from softq.forms.replaced import DOMAIN
 from softq.forms.written_function import find_around
 from softq.graph.facts import Facts, drop_inferred_names
-from softq.graph.queries import operator_label
+from softq.graph.queries import node_label, operator_label
 from softq.graph.view import Container, function_label
 from softq.limits import current
 from softq.passes.analysis.readers import OrderOnly, find_logarithms, find_order_only
@@ -40,6 +40,7 @@ class Finding:
         mask: The mask in front of it.
         behind: What follows it; None where the result is inside an operator.
         order: The one reader that needs no more than the order of the weights; None if there is more.
+        why: A sentence that names the node which shows the role.
         around: The function that a softmax is together with what stands in front of it; None if there is none.
     """
 
@@ -50,6 +51,7 @@ class Finding:
     mask: FoundMask
     behind: Behind | None
     order: OrderOnly | None
+    why: str = ""
     around: Match | None = None
 
 
@@ -112,11 +114,12 @@ def _make_finding(form: str, match: Match, node: ir.Node, site_id: str, containe
     guard = "none" if behind is None else behind.guard
     found = match.inside or Inside(dtype, shape, mask.kind, guard_row(mask.masked_row, guard), guard)
     has_rank = found.shape is not None and len(found.shape) >= 4
-    has_heads = usage.role == "attention" and has_rank and match.axis in {-1, -2}
+    has_heads = usage.role in {"attention", "selector"} and has_rank and match.axis in {-1, -2}
     verdict = match.verdict
     deferred = [] if match.weights is None else [found.node for found in find_logarithms(match.weights)]
-    if verdict is None and any(log not in deferred for log in usage.logs):
-        verdict = Verdict("keep", "the logarithm of its result is taken, and not of its weights alone")
+    if verdict is None and (others := [node_label(log) for log in usage.logs if log not in deferred]):
+        why = "takes the logarithm of its weights after more than moves and casts, and a weight of zero would be -inf"
+        verdict = Verdict("keep", f"Log of node {others[0]} {why}")
     if verdict is None and container.function is not None and container.function not in facts.view.reached:
         verdict = Verdict("keep", f"nothing calls the function {function_label(container.function)} that holds it")
     site = Site(
@@ -133,18 +136,18 @@ def _make_finding(form: str, match: Match, node: ir.Node, site_id: str, containe
         guard=found.guard,
         role=usage.role,
         consumer=usage.consumer,
-        verdict=verdict or Verdict("convert", match.note),
+        verdict=verdict or Verdict("convert", "; ".join(filter(None, (match.note, usage.note)))),
         logarithm=match.logarithm or bool(usage.logs),
         function=match.function,
     )
     around = find_around(node, facts) if verdict is None else None
     order = None if own else find_order_only(match, facts)
-    return Finding(site, node, container, match, mask, behind, order, around)
+    return Finding(site, node, container, match, mask, behind, order, usage.why, around)
 
 
 def _find_usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts) -> Usage:
     if behind is not None:
-        usage = find_usage(behind.weights, match.axis, facts)
+        usage = find_usage(behind.weights, match.scores, match.axis, facts)
         if not match.logarithm:
             return usage
         # A product with logarithms is no attention, and their logarithm is nobody's.

@@ -8,15 +8,16 @@ from fnmatch import fnmatchcase
 
 from softq.errors import UsageError
 from softq.forms.matching.masks import NO_MASK
+from softq.graph.queries import node_label
 from softq.methods import METHODS
 from softq.nearest import nearest
 from softq.passes.analysis.candidates import Finding, shorten
 from softq.site import OwnFunction, Role, Verdict
 
-_EXACT_ONLY = (
-    "exact only: the logarithm of its weights is taken, and with another method a weight of zero would be -inf"
-)
+_EXACT_ONLY = "exact only: {} the logarithm of its weights, and with another method a weight of zero would be -inf"
 _KEPT: dict[Role, str] = {
+    "selector": "a selector: a small error of its weights can change the choice",
+    "feature-map": "a feature map of linear attention: its row holds features, not the weights of an average",
     "classifier": "a classifier head or output: its probabilities are the interface",
     "router": "a router: another choice by TopK is a discrete error",
     "sampler": "a sampler: what is drawn from it is a discrete decision",
@@ -89,15 +90,23 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
         return replace(finding, site=replace(site, verdict=Verdict("keep", reason)))
     tail = f"; {site.verdict.reason}" if site.verdict.reason else ""
     if around is not None:
-        tail += f"; with what stands in front of it, it is {_describe(around)}"
+        tail += f"; together with the operators before it, it is {_describe(around)}"
+    if site.role == "selector":
+        tail += f"; {finding.why}, and check counts the choices that change"
     if finding.mask.why:
         tail += f"; its mask stays in the scores: {finding.mask.why}"
     if finding.order is not None and (chosen is None if policy.rewrites is None else site.id in policy.rewrites):
-        verdict = Verdict("convert", f"only the order of its weights is used ({site.consumer}), which its scores have")
-        return replace(finding, site=replace(site, verdict=verdict, rewrite=finding.order.kind))
+        reader = f"{site.consumer} of node {node_label(finding.order.reader)}"
+        reason = f"only the order of its weights is used, by {reader}: the scores have the same order"
+        if finding.order.normalized is not None:
+            reason = (
+                f"what {reader} picks is divided by its own sum: the softmax of the scores that it picks is the same"
+            )
+        return replace(finding, site=replace(site, verdict=Verdict("convert", reason), rewrite=finding.order.kind))
     able = policy.logarithms if isinstance(policy.logarithms, bool) else site.id in policy.logarithms
     if site.logarithm and not able:
-        verdict = Verdict("keep", _EXACT_ONLY)
+        taker = "its result is" if finding.match.logarithm else "the graph takes"
+        verdict = Verdict("keep", _EXACT_ONLY.format(taker))
     elif chosen is not None:
         verdict = Verdict("convert", f"selected{tail}") if site.id in chosen else Verdict("keep", "not selected")
     elif policy.all_sites:
@@ -109,7 +118,7 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
     elif site.consumer == "nothing":
         verdict = Verdict("keep", "nothing reads its result")
     else:
-        verdict = Verdict("keep", f"{_KEPT[site.role]} (it goes into {site.consumer})")
+        verdict = Verdict("keep", f"{_KEPT[site.role]}: {finding.why}")
     return replace(finding, site=replace(site, verdict=verdict))
 
 

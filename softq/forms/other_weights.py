@@ -1,0 +1,70 @@
+"""Weights that are divided by their sum and are no exponentials of scores: linear attention, and StableMax."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from softq.forms import Form, Match, written_function
+from softq.forms.matching.exponentials import read_number
+from softq.forms.matching.features import find_scaled, is_product
+from softq.forms.matching.layout_ops import are_same, follow
+from softq.forms.matching.quotients import find_inverted
+from softq.forms.matching.reductions import find_reduction
+from softq.graph.facts import Facts
+from softq.graph.patterns import match as matches_pattern
+from softq.graph.patterns import matches
+from softq.graph.queries import is_op, node_label, walk_above
+from softq.site import Verdict
+
+
+def match(node: ir.Node, facts: Facts) -> Match | None:
+    """Recognise the quotient."""
+    if not is_op(node, "Div", "Mul") or len(node.outputs) != 1 or written_function.match(node, facts) is not None:
+        return None
+    for found in matches(node.outputs[0], "Div(above, below) | Mul(above, below) | Mul(below, above)"):
+        total = follow(found["below"], facts) if is_op(node, "Div") else find_inverted(found["below"], facts)
+        named = None if total is None else _name(found["above"], total.source, facts)
+        if named is not None:
+            label = f"{node.op_type} of node {node_label(node)}"
+            return Match(named[0], None, None, None, Verdict("keep", f"{label} {named[1]}, and no softmax"))
+    return None
+
+
+def _name(above: ir.Value, total: ir.Value, facts: Facts) -> tuple[str, str] | None:
+    """Return the operators of a function and what it is."""
+    source = follow(above, facts).source
+    reduced = find_reduction(follow(total, facts), ["ReduceSum", "ReduceL1"], facts)
+    if reduced is not None and are_same(reduced.source, source):
+        if _is_stable(source, facts):
+            return "Where/ReduceSum/Div", "is a StableMax, x + 1 or 1 / (1 - x) over their sum"
+        if is_product(find_scaled(source)):
+            return "MatMul/ReduceSum/Div", "divides products of queries and keys by their sum: linear attention"
+        return None
+    product = source.producer()
+    if product is None or not is_product(product) or not any(is_product(find_scaled(v)) for v in product.inputs):
+        return None
+    sums = [v.producer() for v in walk_above(total, lambda n: n is not product, 24)]
+    queries = {v for v in product.inputs if v is not None} & set(walk_above(total, lambda n: n is not product, 24))
+    if queries and any(is_op(n, "ReduceSum", "MatMul", "Einsum") for n in sums):
+        return "MatMul/MatMul/Div", "divides queries times (keys times values) by queries times keys: linear attention"
+    return None
+
+
+def _is_stable(value: ir.Value, facts: Facts) -> bool:
+    for chosen in ("Where(c, rises, falls)", "Where(c, falls, rises)"):
+        found = matches_pattern(value, chosen)
+        plus = None if found is None else matches_pattern(found["rises"], "Add(x, one) | Add(one, x)")
+        if found is None or plus is None or find_inverted(found["falls"], facts) is None:
+            continue
+        if any(read_number(value) == 1 for value in plus.values()):
+            return True
+    return False
+
+
+FORM = Form(
+    "other-weights",
+    "Linear attention and StableMax, which are no softmax (kept)",
+    match,
+    verdict="keep",
+    last=True,
+)
