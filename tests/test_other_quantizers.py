@@ -224,7 +224,7 @@ def test_the_operator_format_in_front_of_softq(
         softq.convert(tmp_path / "tool.onnx", require=True)
     static(MODEL, tmp_path / "left.onnx", images, **operators, op_types_to_quantize=["MatMul", "Gemm", "Conv"])
     (warning,) = convert(tmp_path / "left.onnx", tmp_path / "kept.onnx")
-    assert "not recognised as attention: QLinearMatMul of node " in warning
+    assert "not recognised as attention (QLinearMatMul of node " in warning
     convert(tmp_path / "left.onnx", tmp_path / "out.onnx", sites=["softmax*"])
     ran = run(tmp_path / "out.onnx", images, exact)
     assert (ran.calls, ran.operators["Softmax"]) == (SITES, 0)

@@ -44,8 +44,9 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
         return None
     below = _walk(node, facts)
     quotients = list(_find_quotients(node, below, facts))
-    if not quotients:
-        return _match_kernel(node, below)
+    kernel = None if quotients else _match_kernel(node, below)
+    if not quotients and kernel is None:
+        return None
     others = [form for form in softq.forms.FORMS.entries().values() if form is not FORM]
     matched = {n: m for v in below if (n := v.producer()) for f in others if (m := f.match(n, facts)) is not None}
     if any(node in found.nodes for found in matched.values()):
@@ -57,7 +58,7 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
             )
             text += f"; {total.op_type} of node {node_label(total)} adds them up, {_explain(last, total)}"
             return Match(f"Exp/{total.op_type}", None, None, None, Verdict("refuse", text))
-    return None
+    return kernel
 
 
 def _explain(last: ir.Node, total: ir.Node) -> str:

@@ -133,7 +133,7 @@ def _explain(use: Use, axis: int | None, facts: Facts) -> str:
     other = operand(use.node, 1 - use.index) if use.index < 2 else None
     reader = f"{operator_label(use.node)} of node {node_label(use.node)}"
     if is_op(use.node, "MatMul", "Gemm", "Einsum", "Conv", "Mul") and is_constant(other) and other is not None:
-        return f"{reader} multiplies it by the constant {other.name!r}, where an attention has values of run time"
+        return f"{reader} multiplies it by the constant {other.name!r}, and an attention by values of run time"
     if is_op(use.node, "MatMul"):
         return f"{reader} does not sum over the axis of the softmax"
     if is_op(use.node, "Mul"):

@@ -107,7 +107,7 @@ def _make_finding(form: str, match: Match, node: ir.Node, site_id: str, containe
     usage = Usage("attention", "MatMul") if own else _find_usage(match, behind, node, facts)
     pooled = usage.role == "attention" and usage.consumer == "Mul"
     if (pooled or usage.role == "other") and match.scores is not None and is_chosen(match.scores):
-        usage = replace(usage, role="router")
+        usage = replace(usage, role="router", why="its scores are what a TopK has picked")
     shape = facts.shape(match.scores)
     shape = facts.shape(match.weights) if shape is None else shape
     dtype = facts.dtype(match.scores) or facts.dtype(match.weights)
@@ -151,7 +151,12 @@ def _find_usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts
         if not match.logarithm:
             return usage
         # A product with logarithms is no attention, and their logarithm is nobody's.
-        return replace(usage, role="other" if usage.role == "attention" else usage.role, logs=())
+        weighs = usage.role in {"attention", "selector", "feature-map"}
+        return (
+            replace(usage, logs=(), role="other", why="a product reads logarithms")
+            if weighs
+            else replace(usage, logs=())
+        )
     # The product with the values is inside the operator; what comes out is no longer a weight.
     role: Role = "attention" if match.weighs or "ttention" in node.op_type else "other"
     return Usage(role, "itself" if role == "attention" else "nothing")

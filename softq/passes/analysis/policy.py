@@ -118,7 +118,7 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
     elif site.consumer == "nothing":
         verdict = Verdict("keep", "nothing reads its result")
     else:
-        verdict = Verdict("keep", f"{_KEPT[site.role]}: {finding.why}")
+        verdict = Verdict("keep", f"{_KEPT[site.role]} ({finding.why})")
     return replace(finding, site=replace(site, verdict=verdict))
 
 
