@@ -45,7 +45,7 @@ ACTING = {
     "a number per column": ("s = ReduceMax[-2](x); d = Sub(x, s); e = Exp(d); t = ReduceSum[-1](e)",
                             "n = Neg(s); f = Exp(n); a = ReduceSum[-1](f); u = Add(t, a)", "Add of node u"),
     "another exponential": (STABLE, "q = ReduceMin[-1](x); n = Neg(q); a = Exp(n); u = Add(t, a)",
-                            "another exponential"),
+                            "an exponential is added"),
 }  # fmt: skip
 
 
