@@ -108,7 +108,12 @@ def test_contrib_operators_that_the_texts_do_not_cover_stay() -> None:
     assert operators(applied(ExpandContrib(), before, check=False))["FusedMatMul"] == 1
     other = model("g (float[N] x) => (float[N] y) { y = custom.Gelu (x) }", custom=1)
     assert operators(applied(ExpandContrib(), other, check=False))["Gelu"] == 1
-    assert set(BODIES) == {name.split("-")[0] for name in CONTRIB} | {"FusedGemm", "FusedMatMul"}
+    assert set(BODIES) == {name.split("-")[0] for name in CONTRIB} | {
+        "FusedGemm",
+        "FusedMatMul",
+        "QuantizeLinear",
+        "DequantizeLinear",
+    }
 
 
 def codes(seed: int, *shape: int, dtype: str = "uint8") -> Array:

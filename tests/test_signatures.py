@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir as ir
 import onnxruntime
 import onnxruntime.capi.onnxruntime_pybind11_state as ort_state
@@ -23,7 +24,9 @@ from onnx import helper
 
 import softq
 from softq.errors import InputError, RefusalError
+from softq.graph.facts import Facts
 from softq.graph.signatures import find_signature
+from softq.graph.view import ModelView
 from softq.passes import PASSES
 from tests.built import Array
 from tests.random_graph import Draw, Graph, finish
@@ -215,3 +218,48 @@ def test_an_invented_attribute_of_a_standard_operator_is_refused() -> None:
         node.attribute.append(helper.make_attribute("temperature", 2.0))
         with pytest.raises(RefusalError, match=f"is a {name} with the unknown attribute temperature"):
             check_read(ir.from_proto(model), known_operators())
+
+
+def find_type(model: onnx.ModelProto, name: str) -> tuple[object, object]:
+    """Return the type and the shape of a result of a node as inspect knows them."""
+    model.graph.node.append(helper.make_node("Identity", [name], ["copied"]))
+    del model.graph.output[:]
+    model.graph.output.append(onnx.ValueInfoProto(name="copied"))
+    proto = ir.from_proto(model)
+    facts = Facts(ModelView(proto))
+    value = next(value for inner in proto.graph for value in inner.outputs if value.name == name)
+    dtype = facts.dtype(value)
+    return None if dtype is None else dtype.numpy(), facts.shape(value)
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_inspect_knows_the_types_of_what_build_opens(name: str) -> None:
+    model, feeds, node = draw_one(name, OPERATORS[name])
+    result = run(model, feeds)[[value.name for value in model.graph.output].index(node.output[0])]
+    assert find_type(model, node.output[0]) == (result.dtype, result.shape)
+
+
+@pytest.mark.parametrize(
+    ("node", "inputs", "shape"),
+    [
+        ("QLinearReduceMean <axes = [1], keepdims = 0> (x, s, z, s, z)", "uint8[2, 3, 4] x, float s, uint8 z", (2, 4)),
+        (
+            'DynamicQuantizeLSTM <hidden_size = 4, direction = "bidirectional"> (x, w, r, , , , , , s, z, s, z)',
+            "float[5, 2, 3] x, int8[2, 3, 16] w, int8[2, 4, 16] r, float[2] s, int8[2] z",
+            (5, 2, 2, 4),
+        ),
+        ("NhwcMaxPool <kernel_shape = [2, 2]> (x)", "int8[1, 5, 6, 3] x", (1, 4, 5, 3)),
+        ("QLinearAveragePool <kernel_shape = [2, 2], channels_last = 1> (x, s, z, s, z)",
+         "uint8[1, 5, 6, 3] x, float s, uint8 z", (1, 4, 5, 3)),
+        ("QGemm <transB = 1> (x, s, z, w, s, z, , s, z)", "uint8[2, 3] x, float s, uint8 z, uint8[4, 3] w", (2, 4)),
+        ("QuantizeLinear (x, s)", "float[a, 3] x, float s", ("a", 3)),
+    ],
+)  # fmt: skip
+def test_inspect_knows_types_that_are_not_drawn(node: str, inputs: str, shape: tuple[int | str, ...]) -> None:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["": 18, "{OWN}": 1]> g ({inputs}) => (float y) {{ y = {OWN}.{node} }}'
+    )
+    dtype, found = find_type(model, "y")
+    assert found == shape
+    assert isinstance(dtype, np.dtype)
+    assert (dtype.kind == "f") == ("LSTM" in node)

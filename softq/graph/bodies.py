@@ -98,6 +98,19 @@ def conv_options(node: ir.Node) -> str:
     return f"<{', '.join(options)}>"
 
 
+def pool_options(node: ir.Node) -> str:
+    """Return the attributes of a pool as ONNX text."""
+    options = [
+        f"{n}: ints = {list(a.as_ints())}" for n, a in node.attributes.items() if a.type == ir.AttributeType.INTS
+    ]
+    options += [
+        f"{n}: int = {node.attributes.get_int(n, 0)}"
+        for n in ("ceil_mode", "count_include_pad")
+        if n in node.attributes
+    ]
+    return f'<{", ".join(options)}, auto_pad: string = "{node.attributes.get_string("auto_pad", "NOTSET")}">'
+
+
 def find_standard_body(node: ir.Node, opset: int, types: Sequence[onnx.TypeProto]) -> onnx.FunctionProto | None:
     """Return what a node of the default domain is short for, or None where ONNX does not say.
 

@@ -21,6 +21,9 @@ MOVES_ONLY = frozenset(
 ANY_TYPE = MOVES_ONLY | {"Identity", "Shape", "Size", "If", "Loop", "Scan"}
 """Operators that do not care what elements are: moves, what gives sizes, and what runs bodies."""
 
+_SAME_AS_ONNX = frozenset({("com.microsoft", "QuantizeLinear"), ("com.microsoft", "DequantizeLinear")})
+"""Operators of onnxruntime's own that are those of ONNX, of 16 bits in every operator set."""
+
 _MOST = 256
 """Nodes above a constant that are looked at."""
 
@@ -88,8 +91,10 @@ def comes_before(node: ir.Node, other: ir.Node) -> bool:
 
 
 def is_op(node: ir.Node | None, *names: str) -> bool:
-    """Return whether `node` is one of the named operators of the default domain."""
-    return node is not None and node.domain == "" and node.op_type in names
+    """Return whether `node` is one of the named operators of the default domain, or one of `_SAME_AS_ONNX`."""
+    if node is None or node.op_type not in names:
+        return False
+    return node.domain == "" or (node.domain, node.op_type) in _SAME_AS_ONNX
 
 
 def producer(value: ir.Value | None, *names: str) -> ir.Node | None:

@@ -19,11 +19,14 @@ _FIRST_ONLY = frozenset(
     {"Slice", "Trilu", "Clip", "Dropout", "Softmax", "LogSoftmax", "Concat", "Split", "Pad", "Tile", "Resize", "CumSum"}
     | {"Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "BatchNormalization", "LeakyRelu", "Elu"}
     | {"InstanceNormalization", "LayerNormalization", "Gelu", "HardSigmoid", "HardSwish", "QuantizeLinear", "PRelu"}
-    | {"DequantizeLinear", "Softplus", "Sin", "Cos", "Floor", "Ceil", "Round"}
+    | {"DequantizeLinear", "SimplifiedLayerNormalization", "Softplus", "Sin", "Cos", "Floor", "Ceil", "Round"}
 )
 """Operators whose result has as many axes as their first operand."""
 
-_MICROSOFT = frozenset({"BiasGelu", "FastGelu", "FusedConv", "FusedMatMul", "Gelu", "QuickGelu"})
+_MICROSOFT = frozenset(
+    {"BiasGelu", "FastGelu", "FusedConv", "FusedMatMul", "Gelu", "QuickGelu", "QuantizeLinear", "DequantizeLinear"}
+    | {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "RotaryEmbedding"}
+)
 """Operators of `com.microsoft` that onnxruntime puts between those of ONNX."""
 
 

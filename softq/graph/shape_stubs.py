@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
@@ -9,8 +10,9 @@ import onnx
 import onnx_ir as ir
 
 from softq.graph.block_bodies import DOMAIN, LEAST_OPSET, POOLS, WIDTHS, fill, leave, resize
-from softq.graph.bodies import conv_options, has_input, is_read, open_nodes, parse_body
+from softq.graph.bodies import conv_options, has_input, is_read, open_nodes, parse_body, pool_options
 from softq.graph.queries import constant_tensor
+from softq.graph.signatures import find_signature
 from softq.graph.view import ModelView
 
 _DOMAIN = "com.microsoft"
@@ -31,8 +33,8 @@ def _body(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
         own = _IN_BLOCKS.get(node.op_type) if opset >= LEAST_OPSET else None
         lines = None if own is None else own(node, opset)
     else:
-        make = _BODIES.get(node.op_type) if node.domain == _DOMAIN and opset >= _LEAST_OPSET else None
-        lines = None if make is None else make(node)
+        make = _BODIES.get(node.op_type) if node.domain == _DOMAIN else _read_types
+        lines = None if opset < _LEAST_OPSET else (make or _read_types)(node)
     if lines is None:
         return None
     outputs = [f"o{place}" for place in range(len(node.outputs))]
@@ -43,17 +45,18 @@ def _body(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     return parse_body(opset, inputs, outputs, [*lines, *(f"o{place} = Identity (o0)" for place in unknown)])
 
 
-def _first(node: ir.Node) -> Sequence[str]:
-    return ["o0 = Identity (i0)"]
-
-
-def _sum(node: ir.Node) -> Sequence[str]:
-    return ["o0 = Add (i0, i1)"] if has_input(node, 1) else _first(node)
+def _read_types(node: ir.Node) -> Sequence[str] | None:
+    """Return the lines that the table of signatures has."""
+    signature = find_signature(node.domain, node.op_type, _LEAST_OPSET)
+    if signature is None or not signature.types:
+        return None
+    numbers = {name: node.attributes.get_int(name, 0) for name in re.findall(r"{(\w+)}", signature.types)}
+    return signature.types.format(**numbers).split("; ")
 
 
 def _skip(node: ir.Node) -> Sequence[str]:
     # The last of the four outputs is the sum that is normalised.
-    return [*_sum(node), *(["o3 = Identity (o0)"] if is_read(node, 3) else [])]
+    return ["o0 = Add (i0, i1)", *(["o3 = Identity (o0)"] if is_read(node, 3) else [])]
 
 
 def _embedding(node: ir.Node) -> Sequence[str]:
@@ -114,7 +117,7 @@ def _packed_matmul(node: ir.Node) -> Sequence[str]:
 def _grouped_attention(node: ir.Node) -> Sequence[str] | None:
     """Return lines for an output of the query's shape, or of the queries that stand beside keys and values in it."""
     if has_input(node, 1) and has_input(node, 2):
-        return _first(node)
+        return ["o0 = Identity (i0)"]
     query, heads = node.inputs[0], node.attributes.get_int("num_heads", 0)
     width = None if query is None or query.shape is None else query.shape[-1]
     parts = heads + 2 * node.attributes.get_int("kv_num_heads", 0)
@@ -122,6 +125,41 @@ def _grouped_attention(node: ir.Node) -> Sequence[str] | None:
         return None
     numbers = {"first": 0, "last": width // parts * heads, "axis": 2}
     return [*_constants(numbers), "o0 = Slice (i0, first, last, axis)"]
+
+
+def _quantized_gemm(node: ir.Node) -> Sequence[str]:
+    turned = ", ".join(f"{name}: int = {node.attributes.get_int(name, 0)}" for name in ("transA", "transB"))
+    lines = ["a = CastLike (i0, i1)", "b = CastLike (i3, i1)", f"product = Gemm <{turned}> (a, b)"]
+    return [*lines, "o0 = CastLike (product, i8)" if has_input(node, 8) else "o0 = Identity (product)"]
+
+
+def _pool(node: ir.Node, operator: str, channels_last: bool = False) -> Sequence[str] | None:
+    shape = None if node.inputs[0] is None else node.inputs[0].shape
+    options = "" if operator.startswith("Global") else pool_options(node)
+    if not channels_last and not node.attributes.get_int("channels_last", 0):
+        return [f"o0 = {operator} {options} (i0)"]
+    rank = None if shape is None else len(shape)
+    front, back = ([0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]) if rank else ([], [])
+    turned = [f"front = Transpose <perm: ints = {front}> (i0)", f"pooled = {operator} {options} (front)"]
+    return [*turned, f"o0 = Transpose <perm: ints = {back}> (pooled)"] if rank else None
+
+
+def _concat(node: ir.Node) -> Sequence[str]:
+    parts = ", ".join(f"i{place}" for place in range(2, len(node.inputs), 3))
+    return [f"o0 = Concat <axis: int = {node.attributes.get_int('axis', 0)}> ({parts})"]
+
+
+def _mean(node: ir.Node) -> Sequence[str]:
+    axes = node.attributes.get_ints("axes", ())
+    numbers = f"int64[{len(axes)}] {{{', '.join(map(str, axes))}}}"
+    lines = [f"axes = Constant <value: tensor = {numbers}> ()"]
+    return [*lines, f"o0 = ReduceSum <keepdims: int = {node.attributes.get_int('keepdims', 1)}> (i0, axes)"]
+
+
+def _recurrence(node: ir.Node) -> Sequence[str]:
+    hidden, direction = node.attributes.get_int("hidden_size", 0), node.attributes.get_string("direction", "forward")
+    options = f'hidden_size: int = {hidden}, direction: string = "{direction}"'
+    return [f"y, h, c = LSTM <{options}> (i0, i0, i0)", "o0 = Identity (y)", "o1 = Identity (h)", "o2 = Identity (c)"]
 
 
 def _constants(numbers: Mapping[str, int]) -> list[str]:
@@ -148,18 +186,20 @@ def _out_of_blocks(node: ir.Node, opset: int) -> Sequence[str]:
 
 _BODIES: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {
     "Attention": _attention,
-    "BiasGelu": _sum,
+    "DynamicQuantizeLSTM": _recurrence,
     "EmbedLayerNormalization": _embedding,
-    "FastGelu": _first,
     "FusedConv": _convolution,
     "FusedMatMul": _fused_matmul,
-    "Gelu": _first,
     "GroupQueryAttention": _grouped_attention,
     "MatMulNBits": _packed_matmul,
     "MultiHeadAttention": _multi_head_attention,
-    "QuickGelu": _first,
-    "RotaryEmbedding": _first,
-    "SimplifiedLayerNormalization": _first,
+    "NhwcMaxPool": lambda node: _pool(node, "MaxPool", channels_last=True),
+    "QGemm": _quantized_gemm,
+    "QLinearAveragePool": lambda node: _pool(node, "MaxPool"),
+    "QLinearConcat": _concat,
+    "QLinearGlobalAveragePool": lambda node: _pool(node, "GlobalMaxPool"),
+    "QLinearReduceMean": _mean,
+    "QuantizeLinear": lambda node: ["o0 = CastLike (i0, i2)" if has_input(node, 2) else "o0 = Cast <to: int = 2> (i0)"],
     "SkipLayerNormalization": _skip,
     "SkipSimplifiedLayerNormalization": _skip,
 }

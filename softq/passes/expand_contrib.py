@@ -166,12 +166,24 @@ def _quick_gelu(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     return parse_body(opset, ["X"], ["Y"], lines)
 
 
+def _codes(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
+    """Return ONNX's operator of the same name; it has scales of float16 from opset 19 on."""
+    scale = node.inputs[1]
+    if opset < 19 and (scale is None or scale.dtype != ir.DataType.FLOAT):
+        return None
+    names = ["x", "scale", "zero"][: len(node.inputs)]
+    line = f"y = {node.op_type} <axis: int = {node.attributes.get_int('axis', 1)}> ({', '.join(names)})"
+    return parse_body(opset, names, ["y"], [line])
+
+
 BODIES: Mapping[str, Callable[[ir.Node, int], onnx.FunctionProto | None]] = {
     "BiasGelu": _gelu,
+    "DequantizeLinear": _codes,
     "FastGelu": _fast_gelu,
     "FusedGemm": _gemm,
     "FusedMatMul": _matmul,
     "Gelu": _gelu,
+    "QuantizeLinear": _codes,
     "QuickGelu": _quick_gelu,
     "SimplifiedLayerNormalization": _simplified,
     "SkipLayerNormalization": _skip_layer_normalization,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import onnx
 import onnx_ir as ir
 
-from softq.graph.bodies import conv_options, format_float, has_input, parse_body
+from softq.graph.bodies import conv_options, format_float, has_input, parse_body, pool_options
 from softq.passes import BodyPass, PassEntry
 from softq.passes.expand_contrib import DOMAIN
 
@@ -128,19 +128,13 @@ def _embedding(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
 
 
 def _nhwc_pool(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
-    options: list[str] = []
-    for name in ("kernel_shape", "pads", "strides", "dilations"):
-        if name in node.attributes:
-            options.append(f"{name}: ints = {list(node.attributes[name].as_ints())}")
-    options.append(f"ceil_mode: int = {node.attributes.get_int('ceil_mode', 0)}")
-    options.append(f'auto_pad: string = "{node.attributes.get_string("auto_pad", "NOTSET")}"')
     source = node.inputs[0]
     if source is None or source.shape is None:
         return None
     rank = len(source.shape)
     lines = [
         f"Front = Transpose <perm: ints = {[0, rank - 1, *range(1, rank - 1)]}> (X)",
-        f"Pooled = MaxPool <{', '.join(options)}> (Front)",
+        f"Pooled = MaxPool {pool_options(node)} (Front)",
         f"Y = Transpose <perm: ints = {[0, *range(2, rank), 1]}> (Pooled)",
     ]
     return parse_body(opset, ["X"], ["Y"], lines)

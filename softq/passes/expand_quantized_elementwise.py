@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from softq.graph.bodies import format_float, has_input, parse_body
+from softq.graph.bodies import format_float, has_input, parse_body, pool_options
 from softq.passes import BodyPass, PassEntry
 from softq.passes.expand_contrib import DOMAIN
 from softq.passes.expand_quantized import is_single, scalars
@@ -89,16 +89,6 @@ def _around(node: ir.Node, operator: str) -> Sequence[str] | None:
     ]
 
 
-def _average_pool(node: ir.Node) -> Sequence[str] | None:
-    options: list[str] = []
-    for name in ("kernel_shape", "pads", "strides"):
-        if name in node.attributes:
-            options.append(f"{name}: ints = {list(node.attributes[name].as_ints())}")
-    options += [f"{name}: int = {node.attributes.get_int(name, 0)}" for name in ("ceil_mode", "count_include_pad")]
-    options.append(f'auto_pad: string = "{node.attributes.get_string("auto_pad", "NOTSET")}"')
-    return _around(node, f"AveragePool <{', '.join(options)}>")
-
-
 def _mean(node: ir.Node) -> Sequence[str]:
     axes = node.attributes.get("axes")
     numbers = [] if axes is None else list(axes.as_ints())
@@ -114,7 +104,7 @@ BODIES: Mapping[str, Callable[[ir.Node, int], onnx.FunctionProto | None]] = {
     "QLinearMul": _of(2, lambda node: ["Y = Mul (X0, X1)"]),
     "QLinearSigmoid": _of(1, lambda node: ["Y = Sigmoid (X0)"]),
     "QLinearLeakyRelu": _of(1, _leaky_relu),
-    "QLinearAveragePool": _of(1, _average_pool),
+    "QLinearAveragePool": _of(1, lambda node: _around(node, f"AveragePool {pool_options(node)}")),
     "QLinearGlobalAveragePool": _of(1, lambda node: _around(node, "GlobalAveragePool")),
     "QLinearReduceMean": _of(1, _mean),
     "QLinearConcat": _concat,

@@ -89,7 +89,7 @@ def _operand(rewriter: Rewriter, before: ir.Node, value: ir.Value) -> ir.Value:
     codes, *others = node.inputs[0], *node.inputs[2:]
     assert codes is not None, "it is what is decoded"
     step = _constant(rewriter, before, scale, f"{name}.scale")
-    copy = ir.Node("", "DequantizeLinear", [codes, step, *others], list(node.attributes.values()))
+    copy = ir.Node(node.domain, "DequantizeLinear", [codes, step, *others], list(node.attributes.values()))
     return rewriter.insert(before, copy, f"{name}.narrow", NARROW, shape)
 
 

@@ -42,20 +42,26 @@ def _type(g: Graph) -> int:
     return g.rng.choice((U8, I8))
 
 
-def _quantize(g: Graph) -> None:
-    x = g.pick((FLOAT,), least=1, exact=True)
-    numbers = [_scale(g, 0.25), g.constant(3, _type(g))]
-    g.add("QuantizeLinear", [x, *numbers])
+def _quantize(domain: str) -> Draw:
+    def draw(g: Graph) -> None:
+        x = g.pick((FLOAT,), least=1, exact=True)
+        numbers = [_scale(g, 0.25), g.constant(3, _type(g))]
+        g.add(f"{domain}QuantizeLinear", [x, *numbers])
+
+    return draw
 
 
-def _dequantize(g: Graph) -> None:
-    dtype, axis = _type(g), g.rng.choice((None, 1))
-    x = g.given(codes(g, dtype, (2, 3, 5)), fixed=g.fix(1))
-    if axis is None:
-        g.add("DequantizeLinear", [x, _scale(g), _zero(g, dtype)])
-        return
-    scales, zeros = g.constant([0.1, 0.2, 0.3], FLOAT), g.constant([0, 1, 5], dtype)
-    g.add("DequantizeLinear", [x, scales, zeros], axis=1)
+def _dequantize(domain: str) -> Draw:
+    def draw(g: Graph) -> None:
+        dtype, axis = _type(g), g.rng.choice((None, 1))
+        x = g.given(codes(g, dtype, (2, 3, 5)), fixed=g.fix(1))
+        if axis is None:
+            g.add(f"{domain}DequantizeLinear", [x, _scale(g), _zero(g, dtype)])
+            return
+        scales, zeros = g.constant([0.1, 0.2, 0.3], FLOAT), g.constant([0, 1, 5], dtype)
+        g.add(f"{domain}DequantizeLinear", [x, scales, zeros], axis=1)
+
+    return draw
 
 
 def _dynamic_quantize(g: Graph) -> None:
@@ -154,8 +160,10 @@ def _gemm(g: Graph) -> None:
 
 
 OPERATORS: dict[str, Draw] = {
-    "QuantizeLinear": _quantize,
-    "DequantizeLinear": _dequantize,
+    "QuantizeLinear": _quantize(""),
+    "com.microsoft::QuantizeLinear": _quantize("com.microsoft::"),
+    "DequantizeLinear": _dequantize(""),
+    "com.microsoft::DequantizeLinear": _dequantize("com.microsoft::"),
     "DynamicQuantizeLinear": _dynamic_quantize,
     "MatMulInteger": _matmul_integer,
     "ConvInteger": _conv_integer,

@@ -159,7 +159,7 @@ def is_chosen(scores: ir.Value) -> bool:
 
 def _goes_on(use: Use, facts: Facts) -> bool:
     node = use.node
-    if node is None or node.domain or node.op_type not in _THROUGH:
+    if node is None or not is_op(node, *_THROUGH):
         return False
     if node.op_type == "Dropout":
         return use.index == 0 and is_passthrough(node, facts.view.container_of(node).opset)
