@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import parser
 
@@ -188,3 +189,21 @@ def test_features_are_names_after_plus_signs(tmp_path: Path) -> None:
     machine = machines.host("cpu", "x86-64", "+avx2+fma")
     assert machine.features == ("avx2", "fma")
     assert (machine.vector_bytes, machine.fused) == (32, True)
+
+
+def test_channels_in_blocks_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    graph = "g (float[1, 32, 9, 9] x) => (float[1, 32, 7, 7] y) { y = Conv (x, w) }"
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {graph}')
+    weights = np.random.default_rng(0).normal(size=(32, 32, 3, 3)).astype(F32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "saved.onnx")
+    options.log_severity_level = 4
+    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    saved = onnx.load(tmp_path / "saved.onnx")
+    if not any(node.domain == "com.microsoft.nchwc" for node in saved.graph.node):
+        pytest.skip("onnxruntime has no kernels for blocks of channels on this processor")
+    with pytest.raises(
+        softq.RefusalError, match=r"nchwc::\w+ '\w+' keeps channels in blocks .* at ORT_ENABLE_EXTENDED"
+    ):
+        softq.build(saved, tmp_path / "built", target="cpu")

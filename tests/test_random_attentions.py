@@ -49,7 +49,7 @@ def try_attention(drawn: DrawnAttention) -> str | None:
                 found = run(drawn.model, drawn.feeds[0], drawn.wanted[0], Path(folder), ADDRESS)
             compare(found, drawn.wanted[0], drawn.coarse)
     except softq.SoftqError as error:
-        assert error.__cause__ is None or not is_of_tvm(error.__cause__), error
+        assert error.__cause__ is None or not is_of_tvm(error.__cause__), error  # noqa: PT017
         return str(error)
     return None
 

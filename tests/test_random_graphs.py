@@ -46,7 +46,6 @@ def compare(drawn: DrawnModel, name: object) -> None:
             np.testing.assert_array_equal(got, want, err_msg=output)
 
 
-BLOCKED = "com.microsoft.nchwc"
 EXCEPTIONS = {
     "com.microsoft::DynamicQuantizeLSTM": "onnxruntime rounds inputs and states to 8 bits; a built model does not",
     "com.microsoft::QLinearReduceMean": "onnxruntime has no kernel of it, and ONNX's reference has none",
@@ -54,22 +53,6 @@ EXCEPTIONS = {
     "softq.compiler::LookUpCodes": "build alone writes it, and refuses models with it: tests/test_build_qdq.py",
     "softq.compiler::MatMulWords": "build alone writes it, and refuses models with it: tests/test_native_integers.py",
     "softq.compiler::NormalizeCodes": "build alone writes it and refuses it in models: tests/test_normalize_codes.py",
-    **dict.fromkeys(
-        (
-            f"{BLOCKED}::{name}"
-            for name in (
-                "AveragePool",
-                "Conv",
-                "GlobalAveragePool",
-                "GlobalMaxPool",
-                "MaxPool",
-                "ReorderInput",
-                "ReorderOutput",
-                "Upsample",
-            )
-        ),
-        "onnxruntime alone writes them, weights in an order of its own: tests/test_unblock_channels.py has it do so",
-    ),
 }
 """Operators that build takes and that no graph has, each with the reason."""
 

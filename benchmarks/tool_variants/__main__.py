@@ -36,7 +36,6 @@ LEVELS = {
     "disabled": Level.ORT_DISABLE_ALL,
     "basic": Level.ORT_ENABLE_BASIC,
     "extended": Level.ORT_ENABLE_EXTENDED,
-    "all": Level.ORT_ENABLE_ALL,
 }
 
 

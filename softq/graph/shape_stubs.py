@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
 
-from softq.graph.block_bodies import DOMAIN, LEAST_OPSET, POOLS, WIDTHS, fill, leave, resize
 from softq.graph.bodies import conv_options, has_input, is_read, open_nodes, parse_body, pool_options
 from softq.graph.queries import constant_tensor
 from softq.graph.signatures import find_signature
-from softq.graph.view import ModelView
 
 _DOMAIN = "com.microsoft"
 _LEAST_OPSET = 13
@@ -23,18 +20,11 @@ _LEAST_OPSET = 13
 def insert_stubs(model: ir.Model) -> None:
     """Replace the operators that are known here; their values mean nothing any more, their types and shapes do."""
     open_nodes(model, _body)
-    for node in ModelView(model).nodes:
-        if node.domain == DOMAIN and node.op_type in POOLS:
-            node.domain = ""
 
 
 def _body(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
-    if node.domain == DOMAIN:
-        own = _IN_BLOCKS.get(node.op_type) if opset >= LEAST_OPSET else None
-        lines = None if own is None else own(node, opset)
-    else:
-        make = _BODIES.get(node.op_type) if node.domain == _DOMAIN else _read_types
-        lines = None if opset < _LEAST_OPSET else (make or _read_types)(node)
+    make = _BODIES.get(node.op_type) if node.domain == _DOMAIN else _read_types
+    lines = None if opset < _LEAST_OPSET else (make or _read_types)(node)
     if lines is None:
         return None
     outputs = [f"o{place}" for place in range(len(node.outputs))]
@@ -170,20 +160,6 @@ def _convolution(node: ir.Node) -> Sequence[str]:
     return [f"o0 = Conv {conv_options(node)} (i0, i1)"]
 
 
-def _into_blocks(node: ir.Node, opset: int) -> Sequence[str]:
-    """Return lines for [batch, channels, ...], channels filled up to as many as a convolution behind it has."""
-    for reader, place in node.outputs[0].uses():
-        weights = reader.inputs[1] if reader.op_type == "Conv" and place == 0 else None
-        count = None if weights is None or weights.shape is None else weights.shape[1]
-        if isinstance(count, int):
-            return fill(node, opset, "i0", max(WIDTHS) - 1, count * reader.attributes.get_int("group", 1), "o0")
-    return fill(node, opset, "i0", 0, 0, "o0")
-
-
-def _out_of_blocks(node: ir.Node, opset: int) -> Sequence[str]:
-    return leave(node, opset, "i0", sys.maxsize, "o0")
-
-
 _BODIES: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {
     "Attention": _attention,
     "DynamicQuantizeLSTM": _recurrence,
@@ -202,11 +178,4 @@ _BODIES: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {
     "QuantizeLinear": lambda node: ["o0 = CastLike (i0, i2)" if has_input(node, 2) else "o0 = Cast <to: int = 2> (i0)"],
     "SkipLayerNormalization": _skip,
     "SkipSimplifiedLayerNormalization": _skip,
-}
-
-_IN_BLOCKS: Mapping[str, Callable[[ir.Node, int], Sequence[str]]] = {
-    "Conv": lambda node, opset: _convolution(node),
-    "ReorderInput": _into_blocks,
-    "ReorderOutput": _out_of_blocks,
-    "Upsample": lambda node, opset: resize(node, opset, "i0", "o0"),
 }

@@ -11,8 +11,7 @@ from softq.modelfile import as_model
 from softq.passes import PASSES, PassEntry
 from softq.passes.fix_dimensions import FixDimensions
 
-_FIRST = ("expand-functions", "unblock-channels", "raise-opset", "unblock-channels")
-"""Ranks behind blocks decide how some operators are raised; but in the oldest operator sets blocks stay till then."""
+_FIRST = ("expand-functions", "raise-opset")
 
 _AGAIN = (
     "infer-shapes",

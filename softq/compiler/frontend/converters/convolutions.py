@@ -227,3 +227,8 @@ def convolution(
 
 
 CONVERTERS: Mapping[str, Converter] = {"Conv": _conv}
+
+REFUSED: Mapping[str, str] = {
+    "com.microsoft.nchwc::*": "keeps channels in blocks as wide as the vectors of one processor, as onnxruntime saves "
+    "a model at ORT_ENABLE_ALL: save it at ORT_ENABLE_EXTENDED"
+}
