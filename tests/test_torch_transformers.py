@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -180,3 +182,49 @@ def test_the_page_runs() -> None:
 def test_an_unknown_method_is_refused_when_it_is_registered() -> None:
     with pytest.raises(UsageError, match="no-such"):
         st.register(method="no-such")
+
+
+def make_named(name: str, task: str, **options: Any) -> Any:
+    config = getattr(transformers, f"{name}Config")(**options)
+    config._attn_implementation = "softq"
+    return getattr(transformers, f"{name}{task}")(config)
+
+
+LONE: dict[str, tuple[str, dict[str, Any]]] = {
+    "Bloom": ("Model", {"hidden_size": 32, "n_layer": 1, "n_head": 4, "vocab_size": 97}),
+    "Mpt": ("Model", {"d_model": 32, "n_layers": 1, "n_heads": 4, "vocab_size": 97}),
+    "Falcon": ("Model", {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 97}),
+    "DebertaV2": ("Model", SIZES),
+    "GroupViTText": ("Model", SIZES),
+}
+
+
+@pytest.mark.parametrize("name", LONE)
+def test_a_model_whose_attentions_do_not_ask_for_a_name_is_warned_of(name: str) -> None:
+    task, options = LONE[name]
+    st.register("softq", bits=3)
+    with (
+        # Falcon has a table of its own, and the name is not in it.
+        contextlib.suppress(*([KeyError] if name == "Falcon" else [])),
+        pytest.warns(UserWarning, match=r"do not ask transformers .* 'softq' changes nothing in them; softq\.torch"),
+    ):
+        make_named(name, task, **options)
+
+
+def test_a_model_that_asks_is_not_warned_of() -> None:
+    st.register("softq", bits=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for name, task in (("Llama", "ForCausalLM"), ("Bert", "Model"), ("T5", "Model")):
+            own = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_layers": 1, "vocab_size": 97}
+            make_named(name, task, **(own if name == "T5" else SIZES))
+        # Another implementation is no affair of softq's.
+        transformers.BloomModel(transformers.BloomConfig(hidden_size=32, n_layer=1, n_head=4, vocab_size=97))
+
+
+def test_a_part_without_the_name_is_warned_of_alone() -> None:
+    """SigLIP's pooling head takes torch's own attention; its layers ask."""
+    st.register("softq", bits=3)
+    sizes = {k: v for k, v in SIZES.items() if k != "vocab_size"}
+    with pytest.warns(UserWarning, match=r"attentions of SiglipVisionModel \(MultiheadAttention\) do not ask"):
+        make_named("SiglipVision", "Model", **sizes, image_size=16, patch_size=8)

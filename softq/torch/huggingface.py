@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
+import sys
+import warnings
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from softq.errors import InputError, UsageError
 from softq.json_values import to_plain
@@ -21,6 +26,10 @@ CONFIG = "softq"
 """What a model's config may name a method by: {"method": NAME, "bits": 3}, and under "layers" others by the
 layer's number: {"layers": {"0": {"bits": 4}}}. Numbers that are fitted stand under "fitted", as in a plan."""
 
+_MODEL = "base_model_prefix"
+"""The attribute that models of transformers have and their parts do not."""
+_NAMES: set[str] = set()
+_ATTENTION = re.compile("attention|attn", re.IGNORECASE)
 _LAYERS, _METHOD, _BACKWARD, _FITTED = "layers", "method", "backward", "fitted"
 
 
@@ -31,6 +40,9 @@ def register(
 
     Masks are registered with it: without them transformers makes none, and the future leaks into what is predicted. A
     model's config may say another method, or one for each layer (`CONFIG`); it is saved with the model.
+
+    A model that is made with this name is warned of if attentions in it do not ask for their implementation by name: in
+    those nothing changes (BLOOM, MPT, Falcon, DeBERTa-v2, GroupViT). `softq.torch.convert` takes such models.
 
     Args:
         name: What it is to be called there; one that is known is replaced.
@@ -74,6 +86,34 @@ def register(
 
     AttentionInterface.register(name, forward)
     AttentionMaskInterface.register(name, eager_mask)
+    if not _NAMES:
+        register_module_module_registration_hook(_warn_of_unused_name)
+    _NAMES.add(name)
+
+
+def _warn_of_unused_name(model: nn.Module, _: str, child: nn.Module | None) -> None:
+    """Warn of the attentions in a new part of a model with a registered name that do not ask for one by name."""
+    # Of transformers' models alone, each of which tells of its own parts.
+    name = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    if name not in _NAMES or not hasattr(model, _MODEL) or child is None or hasattr(child, _MODEL):
+        return
+    # Those of the model's file, too: a model with a table of its own ends with a KeyError before it has one.
+    own = (c for c in vars(sys.modules[type(model).__module__]).values() if isinstance(c, type))
+    kinds = {*map(type, child.modules()), *(kind for kind in own if issubclass(kind, nn.Module))}
+    names = sorted(kind.__name__ for kind in kinds if _ATTENTION.search(kind.__name__) and not _asks_for_name(kind))
+    if names:
+        where = f"attentions of {type(model).__name__} ({', '.join(names)})"
+        what = f"do not ask transformers for an implementation by name: {name!r} changes nothing in them"
+        warnings.warn(f"{where} {what}; softq.torch.convert replaces the softmax of any module", stacklevel=2)
+
+
+@cache
+def _asks_for_name(kind: type[nn.Module]) -> bool:
+    """Return whether the file of a class uses the table of attentions; of a class without source it is assumed."""
+    try:
+        return "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(sys.modules[kind.__module__])
+    except (KeyError, OSError, TypeError):
+        return True
 
 
 def apply_plan(model: nn.Module, plan: Plan) -> None:
