@@ -44,8 +44,13 @@ class Limits:
         1 << 29,
         "elements computed to tell functions of scores by their values: 8 million and more for each function",
     )
-    memory: int = _limit(512 << 20, "bytes that ONNX's shape inference may take, and that any .npz file may unpack to")
-    seconds: int = _limit(3, "seconds of ONNX's shape inference for a model that could make it explode")
+    memory: int = _limit(
+        512 << 20,
+        "bytes that ONNX's shape inference, pictures or a tokenizer may take, and any .npz file may unpack to",
+    )
+    seconds: int = _limit(
+        3, "seconds of ONNX's shape inference where it could explode, of each picture, of a tokenizer"
+    )
 
     def __post_init__(self) -> None:
         for limit in fields(self):

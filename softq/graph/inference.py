@@ -6,44 +6,18 @@ which that is bounded; any other is given to a process of its own that may take 
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import onnx
 import onnx_ir as ir
 
+from softq.address_space import ApartError, run_apart
 from softq.errors import InputError, root_line
 from softq.graph.growth import may_explode
 from softq.graph.queries import unique_path
 from softq.graph.ranks import Dims
 from softq.limits import current
-
-_CHILD = """
-import sys
-try:
-    import resource
-    memory, seconds = int(sys.argv[1]), int(sys.argv[2])
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    import onnx
-    with open("/proc/self/statm") as file:
-        memory += int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-except (ImportError, OSError, ValueError):
-    import onnx
-model = onnx.ModelProto.FromString(sys.stdin.buffer.read())
-try:
-    found = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
-    sys.stdout.buffer.write(found.SerializeToString())
-except MemoryError:
-    sys.exit(3)
-except Exception:
-    sys.exit(4)
-"""
-"""Reads a model from stdin and writes it with what was inferred; its arguments are bytes and seconds."""
-
-_NO_MEMORY, _REFUSED = 3, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,26 +53,22 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _infer_apart(model: onnx.ModelProto) -> onnx.ModelProto:
     limits = current()
-    command = [sys.executable, "-c", _CHILD, str(limits.memory), str(limits.seconds)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     try:
-        # The clock is for waiting; what the process may work it is told itself.
-        done = subprocess.run(
-            command, input=model.SerializeToString(), capture_output=True, timeout=4 * limits.seconds, env=environment
+        return onnx.ModelProto.FromString(
+            run_apart(_infer_bytes, model.SerializeToString(), limits.memory, limits.seconds)
         )
-    except subprocess.TimeoutExpired:
-        done = subprocess.CompletedProcess(command, -1, b"", b"")
-    except (OSError, ValueError) as error:
-        raise NotInferredError(f"ONNX cannot be asked: {root_line(error, 200)}") from error
-    if done.returncode == _REFUSED:
-        raise NotInferredError("ONNX cannot infer the model's shapes")
-    if done.returncode:
-        what = f"{limits.memory >> 20} MiB" if done.returncode == _NO_MEMORY else f"{limits.seconds} seconds"
+    except ApartError as error:
+        if not error.limit:
+            raise NotInferredError(f"ONNX cannot infer the model's shapes: {error}") from error
         raise InputError(
-            f"the sizes in the model grow so much that ONNX cannot infer its shapes within {what} "
-            "(--limit-memory and --limit-seconds change that)"
-        )
-    return onnx.ModelProto.FromString(done.stdout)
+            f"the sizes in the model grow so much that ONNX cannot infer its shapes within {error.limit}"
+        ) from error
+
+
+def _infer_bytes(given: BinaryIO, out: BinaryIO) -> None:
+    model = onnx.ModelProto.FromString(given.read())
+    found = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+    out.write(found.SerializeToString())
 
 
 def read_values(graph: onnx.GraphProto, path: tuple[str, ...]) -> Inferred:

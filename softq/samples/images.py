@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from softq.address_space import ApartError, run_apart
 from softq.data import LABEL, Array
 from softq.errors import InputError, UsageError
+from softq.files import open_regular
+from softq.limits import current
 from softq.samples.inputs import Input
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 _ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 _MODES = {1: "L", 3: "RGB"}
 """What Pillow calls images of so many channels."""
+
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+"""Formats of pixels: others, such as PostScript, start programs."""
+
+_PIXEL = 8
+"""Bytes that a pixel takes: four as it is decoded, and four turned upright or in the mode that is needed."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ def read_images(
     paths, labels = _list(Path(folder))
     paths, labels = paths[:count], labels[:count]
     dtype = np.dtype(inputs[0].dtype)
-    arrays = [_numbers(_open(path, layout, options.fit), dtype, layout, options) for path in paths]
+    arrays = [_numbers(pixels, dtype, layout, options) for pixels in _decode(paths, layout, options.fit)]
     made: dict[str, Array] = {inputs[0].name: np.stack(arrays)}
     if all(label is not None for label in labels):
         made[f"{LABEL}class"] = np.array(labels, np.int64)
@@ -116,25 +124,51 @@ def _images_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in _ENDINGS and path.is_file())
 
 
-def _open(path: Path, layout: _Layout, fit: str) -> Image.Image:
+def _decode(paths: Sequence[Path], layout: _Layout, fit: str) -> NDArray[np.uint8]:
+    """Return images, [N, height, width, channels], decoded in a process of its own: small files may be large images."""
+    shape, limits = (layout.height, layout.width, layout.channels), current()
+    asked = {"paths": list(map(os.fspath, paths)), "size": [layout.width, layout.height], "fit": fit}
+    asked |= {"mode": _MODES[layout.channels], "memory": limits.memory}
+    try:
+        pixels = run_apart(decode_images, json.dumps(asked).encode(), limits.memory, limits.seconds * len(paths))
+    except ApartError as error:
+        if not error.limit:
+            raise
+        path = paths[min(len(error.written) // max(1, math.prod(shape)), len(paths) - 1)]
+        raise InputError(f"{path}: cannot be decoded within {error.limit}") from error
+    return np.frombuffer(pixels, np.uint8).reshape(len(paths), *shape)
+
+
+def decode_images(given: BinaryIO, out: BinaryIO) -> None:
+    """Write the pixels of the images that a JSON text names, one after the other (`softq.address_space.Work`)."""
+    asked = json.load(given)
+    for path in asked["paths"]:
+        out.write(_open(path, tuple(asked["size"]), asked["mode"], asked["fit"], asked["memory"]))
+        out.flush()
+
+
+def _open(path: str, size: tuple[int, int], mode: str, fit: str, memory: int) -> bytes:
     from PIL import Image, ImageOps
 
-    size = (layout.width, layout.height)
     try:
-        with Image.open(path) as image:
-            # What a camera held upright is upright.
-            upright = ImageOps.exif_transpose(image).convert(_MODES[layout.channels])
+        with open_regular(path) as file, Image.open(file, formats=_FORMATS) as image:
+            if image.width * image.height * _PIXEL > memory:
+                raise InputError(
+                    f"{path}: has {image.width} x {image.height} pixels; {memory // _PIXEL} are decoded at most "
+                    f"(--limit-memory is {_PIXEL} bytes for each)"
+                )
+            ImageOps.exif_transpose(image, in_place=True)
+            upright = image if image.mode == mode else image.convert(mode)
+            if upright.size == size:
+                return upright.tobytes()
+            if fit == "stretch":
+                return upright.resize(size, Image.Resampling.BILINEAR).tobytes()
+            return ImageOps.fit(upright, size, Image.Resampling.BILINEAR).tobytes()
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
-    if upright.size == size:
-        return upright
-    if fit == "stretch":
-        return upright.resize(size, Image.Resampling.BILINEAR)
-    return ImageOps.fit(upright, size, Image.Resampling.BILINEAR)
 
 
-def _numbers(image: Image.Image, dtype: np.dtype[np.generic], layout: _Layout, options: ImageOptions) -> Array:
-    pixels = np.asarray(image).reshape(layout.height, layout.width, layout.channels)
+def _numbers(pixels: NDArray[np.uint8], dtype: np.dtype[np.generic], layout: _Layout, options: ImageOptions) -> Array:
     if dtype.kind == "f":
         mean, std = (_per_channel(name, getattr(options, name), layout.channels) for name in ("mean", "std"))
         values: Array = ((pixels / 255.0 - mean) / std).astype(dtype)

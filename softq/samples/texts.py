@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from softq.address_space import ApartError, run_apart
 from softq.data import Array
 from softq.errors import InputError, UsageError
 from softq.files import read_text
+from softq.limits import current
 from softq.samples.inputs import Input
 
 if TYPE_CHECKING:
-    from tokenizers import Encoding, Tokenizer
+    from tokenizers import Tokenizer
 
 DEFAULT_LENGTH = 128
 """Tokens of a sample, where neither the model nor the user says."""
+
+_MEMORY, _SPEED = 256, 100_000
+"""Bytes of memory that a byte of text may take as tokens, and bytes of text for which a second more is given."""
 
 
 def read_texts(
@@ -45,10 +52,14 @@ def read_texts(
         wanted = "tokens [N,L], and perhaps their mask, segments and positions"
         raise UsageError(f"the model takes {', '.join(f'{one.name} {one}' for one in inputs)}; a text gives {wanted}")
     chosen = _length(inputs, length)
-    coder = _open_tokenizer(tokenizer)
-    lines = [line for line in _read(file).splitlines() if line.strip()]
+    if importlib.util.find_spec("tokenizers") is None:
+        raise UsageError("texts need tokenizers: pip install 'softq[data]'")
+    coder, lines = _read(tokenizer), [line for line in _read(file).splitlines() if line.strip()]
     masked = any(one.role == "mask" for one in inputs)
-    found = _by_line(coder, lines[:count], chosen) if masked else _in_one_row(coder, lines, chosen, count)
+    found = _ask_tokenizer(tokenizer, coder, lines[:count] if masked else lines, chosen, masked)
+    if not masked:
+        found = {"indices": found["indices"][:count], "segments": found["segments"][:count]}
+    found["positions"] = np.broadcast_to(np.arange(chosen), found["indices"].shape)
     if not len(found["indices"]):
         raise InputError(f"{file}: has too little text for a sample of {chosen} tokens")
     if ids[0].bound is not None and (most := int(found["indices"].max())) >= ids[0].bound:
@@ -73,46 +84,42 @@ def _read(file: str) -> str:
         raise InputError(f"cannot read {file!r}: {error}") from error
 
 
-def _open_tokenizer(file: str) -> Tokenizer:
+def _ask_tokenizer(file: str, coder: str, lines: Sequence[str], length: int, masked: bool) -> dict[str, Array]:
+    """Return tokens, segments and masks, [samples, length], made in a process of its own, as tokenizers can grow."""
+    asked = json.dumps({"tokenizer": coder, "lines": list(lines), "length": length, "masked": masked}).encode()
+    size, limits = sum(map(len, lines)), current()
     try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise UsageError("texts need tokenizers: pip install 'softq[data]'") from None
-    try:
-        coder = Tokenizer.from_str(_read(file))
-    except InputError:
-        raise
-    except Exception as error:  # tokenizers raises no other class
-        raise InputError(f"{file}: is no tokenizer: {error}") from error
+        made = run_apart(encode_texts, asked, limits.memory + _MEMORY * size, limits.seconds + size // _SPEED)
+    except ApartError as error:
+        why = f"needs more than {error.limit} for the text" if error.limit else f"is no tokenizer: {error}"
+        raise InputError(f"{file}: {why}") from error
+    arrays = np.frombuffer(made, np.int64).reshape(3, -1, length)
+    return dict(zip(("indices", "segments", "mask"), arrays, strict=True))
+
+
+def encode_texts(given: BinaryIO, out: BinaryIO) -> None:
+    """Write tokens, segments and masks of the text that a JSON text holds (`softq.address_space.Work`)."""
+    from tokenizers import Tokenizer
+
+    asked = json.load(given)
+    coder, length = Tokenizer.from_str(asked["tokenizer"]), asked["length"]
     coder.no_truncation()
     coder.no_padding()
-    return coder
+    encode: Any = _encode_lines if asked["masked"] else _encode_row
+    for array in encode(coder, asked["lines"], length):
+        out.write(array)
 
 
-def _by_line(coder: Tokenizer, lines: Sequence[str], length: int) -> dict[str, Array]:
+def _encode_lines(coder: Tokenizer, lines: Sequence[str], length: int) -> list[bytes]:
     padding = coder.token_to_id("[PAD]") or coder.token_to_id("<pad>") or 0
     coder.enable_truncation(length)
     coder.enable_padding(length=length, pad_id=padding)
-    return _arrays(coder.encode_batch(list(lines)), length)
+    found = coder.encode_batch(list(lines))
+    kinds = ([one.ids for one in found], [one.type_ids for one in found], [one.attention_mask for one in found])
+    return [np.array(kind, np.int64).tobytes() for kind in kinds]
 
 
-def _in_one_row(coder: Tokenizer, lines: Sequence[str], length: int, count: int | None) -> dict[str, Array]:
+def _encode_row(coder: Tokenizer, lines: Sequence[str], length: int) -> list[bytes]:
     tokens = coder.encode("\n".join(lines), add_special_tokens=False).ids
-    samples = min(len(tokens) // length, len(tokens) if count is None else count)
-    ids = np.array(tokens[: samples * length], np.int64).reshape(samples, length)
-    return {"indices": ids, "segments": np.zeros_like(ids), "positions": _positions(ids)}
-
-
-def _arrays(encodings: Sequence[Encoding], length: int) -> dict[str, Array]:
-    shape = (len(encodings), length)
-    ids = np.array([one.ids for one in encodings], np.int64).reshape(shape)
-    return {
-        "indices": ids,
-        "mask": np.array([one.attention_mask for one in encodings], np.int64).reshape(shape),
-        "segments": np.array([one.type_ids for one in encodings], np.int64).reshape(shape),
-        "positions": _positions(ids),
-    }
-
-
-def _positions(ids: Array) -> Array:
-    return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+    ids = np.array(tokens[: len(tokens) // length * length], np.int64)
+    return [ids.tobytes(), np.zeros_like(ids).tobytes(), np.ones_like(ids).tobytes()]
