@@ -24,6 +24,7 @@ from softq.io_binding import (
     labels_of,
     run_batch,
     spec_of_label,
+    with_sample_axis,
 )
 from softq.metrics import Measured, Metric, PerSample, change_interval, count_flips, find_metric, value_interval
 from softq.reports import MetricResult, PairedInterval, Report, check_gate, judge
@@ -179,12 +180,14 @@ def _compare(
     """Return the report on the last of one or two models; where there is one, the labels stand as the reference."""
     ours, theirs, alone = runners[0], runners[-1], len(runners) == 1
     spec = common_output(ours, theirs, output)
-    dataset = open_data(data, inputs)
+    dataset = open_data(data, inputs, ours.outputs)
     label = label_of(dataset, labels)
+    size = batch_size(dataset, spec, batch)
     choices: dict[str, str] = {}
     if not chosen:
         choices = {} if alone or output else _find_choices(ours, theirs, spec)
-        defaults = map(find_metric, _defaults(spec, None if label is None else spec_of_label(dataset, label)))
+        shown = with_sample_axis(spec, size)
+        defaults = map(find_metric, _defaults(shown, None if label is None else spec_of_label(dataset, label)))
         chosen = [metric for metric in defaults if not (alone and metric.paired)]
         chosen += [replace(find_metric("changed-choices"), name=name) for name in choices]
     if not chosen:
@@ -198,7 +201,6 @@ def _compare(
     names = [spec.name]
     if output is None and any(":" in metric.name for metric in chosen):
         names = [s.name if alone else common_output(ours, theirs, s.name).name for s in ours.outputs]
-    size = batch_size(dataset, spec, batch)
     names += choices.values()
     meters = [metric.start(choices.get(metric.name, spec.name), label) for metric in chosen]
     # What a paired metric has lost is counted from the reference compared with itself.
@@ -206,9 +208,9 @@ def _compare(
     done, times = 0, None
     for part in dataset.batches(size):
         if time and times is None:
-            runs = [partial(run_batch, runner, part.inputs, names, part.samples) for runner in runners]
+            runs = [partial(run_batch, runner, part, names, size) for runner in runners]
             times = compare_times(runs[0], runs[-1])
-        results = [run_batch(runner, part.inputs, names, part.samples) for runner in runners]
+        results = [run_batch(runner, part, names, size) for runner in runners]
         for meter in meters:
             meter.update(results[0], results[-1], labels_of(part, label))
         if itself is not None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from softq.data import DEFAULT_BATCH, Array, Batch, Dataset, TensorSpec
 from softq.errors import InputError, UsageError
@@ -72,10 +75,10 @@ def label_of(dataset: Dataset, wanted: str | None) -> str | None:
     """
     if wanted is None:
         return next(iter(dataset.labels)) if len(dataset.labels) == 1 else None
-    if wanted in dataset.labels or wanted in {spec.name for spec in dataset.inputs}:
+    there = [*dataset.labels, *(spec.name for spec in dataset.inputs if spec.name not in dataset.shared)]
+    if wanted in there:
         return wanted
-    there = ", ".join([*dataset.labels, *(spec.name for spec in dataset.inputs)])
-    raise UsageError(f"labels {wanted!r} are not in {dataset.source}; there are: {there}")
+    raise UsageError(f"labels {wanted!r} are not in {dataset.source}; there are: {', '.join(there)}")
 
 
 def spec_of_label(dataset: Dataset, label: str) -> TensorSpec:
@@ -119,17 +122,29 @@ def labels_of(part: Batch, label: str | None) -> dict[str, Array]:
     return part.labels | {label: part.inputs[label]}
 
 
-def run_batch(runner: Runner, inputs: Mapping[str, Array], names: Sequence[str], samples: int) -> Mapping[str, Array]:
-    """Return the named outputs of a model for some samples.
+def with_sample_axis(output: TensorSpec, batch: int) -> TensorSpec:
+    """Return an output as `run_batch` gives it, as far as its declared shape tells."""
+    if batch != 1 or output.shape is None or not (output.shape == () or isinstance(output.shape[0], int)):
+        return output
+    return output if output.shape[:1] == (1,) else replace(output, shape=(1, *output.shape))
+
+
+def run_batch(runner: Runner, part: Batch, names: Sequence[str], batch: int) -> Mapping[str, Array]:
+    """Return the named outputs of a model for some samples, along the first axis.
+
+    Where `batch`, the samples of a run, is 1, an output without an axis for samples gets one.
 
     Raises:
         InputError: it fails, or an output has another number of samples.
     """
-    outputs = runner(inputs, names)
+    outputs = dict(runner(part.inputs, names))
     for name in names:
-        if outputs[name].ndim == 0 or len(outputs[name]) != samples:
-            shape = list(outputs[name].shape)
+        shape = list(outputs[name].shape)
+        if batch == 1 and shape[:1] != [1]:
+            outputs[name] = outputs[name][np.newaxis]
+        elif shape[:1] != [part.samples]:
             raise InputError(
-                f"{runner.name}: output {name!r} has shape {shape}; its first axis must be {samples} samples"
+                f"{runner.name}: output {name!r} has shape {shape}; its first axis must be {part.samples} samples,"
+                " unless each run is one sample (batch 1)"
             )
     return outputs

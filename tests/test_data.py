@@ -28,7 +28,7 @@ def write(path: Path, arrays: dict[str, Array]) -> str:
 
 
 def test_npz_in_batches(tmp_path: Path) -> None:
-    data = open_data(write(tmp_path / "a.npz", sample()), SPECS, need_labels=True)
+    data = open_data(write(tmp_path / "a.npz", sample()), SPECS)
     batches = list(data.batches(2))
     assert [b.samples for b in batches] == [2, 2, 1]
     assert (data.samples, list(data.labels), data.sizes) == (5, ["y"], {"seq": 3})
@@ -50,9 +50,6 @@ def test_a_scalar_has_one_value_for_all_samples_of_a_file(tmp_path: Path) -> Non
     assert [
         batch.inputs["flag"].tolist() for batch in open_data(tmp_path, [scalar, *SPECS]).spread(1, 3).batches(3)
     ] == [True]
-    for labels in ({}, {"label.y": np.zeros(3)}):
-        with pytest.raises(InputError, match="every input of the model is a scalar: there are no samples"):
-            open_data([{"flag": np.array(True), **labels}], [scalar])
 
 
 def test_a_folder_is_read_in_the_order_of_names_and_shapes_may_differ(tmp_path: Path) -> None:
@@ -225,10 +222,8 @@ def test_fixed_shapes(tmp_path: Path) -> None:
         open_data([{"x": np.ones((6, 3), np.float32)}], [spec])
     with pytest.raises(InputError, match=r"array 'x' is float32\[8, 2\]; the model expects float32\[4, 3\]"):
         open_data([{"x": np.ones((8, 2), np.float32)}], [spec])
-    with pytest.raises(InputError, match="different fixed first axes: 'x' 4, 'y' 2"):
-        open_data(path, [spec, TensorSpec("y", "float32", (2, 3))])
     with pytest.raises(
-        InputError, match=r"array 'x' is float32\[8, 3\]; the model expects float32\[\], one value for all samples"
+        InputError, match=r"array 'x' is float32\[8, 3\]; the model expects float32\[\], one array for all samples"
     ):
         open_data(path, [TensorSpec("x", "float32", ())])
     with pytest.raises(UsageError, match="batch is 0"):
@@ -236,11 +231,7 @@ def test_fixed_shapes(tmp_path: Path) -> None:
 
 
 def test_labels(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.npz", sample())
-    with pytest.raises(InputError, match=r"no array 'label.z'; the labels there are: label.y"):
-        open_data(path, SPECS, need_labels=["z"])
-    with pytest.raises(InputError, match=r"no labels; expected an array named 'label.NAME'"):
-        open_data([without("label.y")], SPECS, need_labels=True)
+    write(tmp_path / "a.npz", sample())
     write(tmp_path / "b.npz", without("label.y"))
     with pytest.raises(InputError, match=r"b.npz: no array 'label.y', which the data before it has"):
         open_data(tmp_path, SPECS)

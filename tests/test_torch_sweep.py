@@ -88,6 +88,12 @@ class Through(nn.Module):
         return torch.softmax(ids.float(), -1), ids
 
 
+class Masked(Words):
+    def forward(self, ids, mask, heat):
+        x = self.words(ids)
+        return torch.softmax(x @ x.mT * heat + mask, -1) @ x
+
+
 class Written(nn.Module):
     def forward(self, ids):
         e = torch.exp(ids.float()[:, :, None] * ids.float()[:, None])
@@ -95,6 +101,7 @@ class Written(nn.Module):
 
 
 make, eager, branches, fixed, fails, through, written = Words, Eager, Branches, Fixed, Fails, Through, Written
+masked = Masked
 ready = Words()
 
 
@@ -122,6 +129,16 @@ def batches():
     ids = np.random.default_rng(1).integers(0, 12, (13, 8))
     for part in (ids[:1], ids[1:, :7]):
         yield {"ids": part, "scale": np.linspace(0.5, 2, len(part), dtype="f"), "label.next": part}
+
+
+def shared():
+    for length, heat in ((8, 1), (5, 2)):
+        ids = np.random.default_rng(length).integers(0, 12, (3, length))
+        yield {"ids": ids, "shared.mask": -3 * np.triu(np.ones((length, length), "f"), 1), "heat": np.float32(heat)}
+
+
+def both():
+    return [{**one, "mask": one["shared.mask"]} for one in shared()]
 
 
 def texts():
@@ -189,6 +206,25 @@ def test_values_are_those_of_the_exported_model(here: Path) -> None:
         assert found.study.reference.value == pytest.approx(perplexity(model(ids)["logits"]), rel=1e-6)
         one = st.convert(model, (ids[:2],), dynamic_shapes=axes, bits=2, calibration=[(ids,)])
         assert found.outcomes[0].metric.value == pytest.approx(perplexity(one.module(ids)["logits"]), rel=1e-6)
+
+
+def test_arguments_without_samples_are_shared(here: Path) -> None:
+    """Of a mask [tokens, tokens] and a number, in data and in the calls of a calibration, as the module takes them."""
+    import words  # pyright: ignore[reportMissingImports]
+
+    model, items = words.masked().eval(), list(words.shared())
+    calls = [
+        (torch.from_numpy(one["ids"]), torch.from_numpy(one["shared.mask"]), torch.tensor(one["heat"])) for one in items
+    ]
+    auto = torch.export.Dim.AUTO
+    shapes = {"ids": {0: auto, 1: auto}, "mask": {0: auto, 1: auto}, "heat": None}
+    converted = st.convert(model, calls[0], dynamic_shapes=shapes, bits=2, settings={"r": "auto"}, calibration=calls)
+    found = run("words:masked", "words:shared", out="out", methods="deferred-log", bits="2", framework="torch", batch=2,
+                options=["deferred-log.r=auto"], calibration="words:shared", metric="max-error")  # fmt: skip
+    with torch.no_grad():
+        wanted = max(float((model(*call).double() - converted.module(*call)).abs().max()) for call in calls)
+    assert wanted > 1e-3
+    assert (found.study.samples, found.outcomes[0].metric.value) == (6, pytest.approx(wanted, rel=1e-5))
 
 
 def test_the_float_model_is_the_module_itself(here: Path) -> None:
@@ -278,6 +314,10 @@ def test_studies_of_two_frameworks_stay_two(here: Path) -> None:
         ),
         (["words.py:make", "--data", "words.py:texts"], "array 'ids' is <U1, which torch has not"),
         (["words.py:make", "--data", "words.py:no_array"], "words.py:no_array: no array 'ids': forward of words.py:ma"),
+        (
+            ["words.py:masked", "--data", "words:both"],
+            "words:both: arrays 'mask' and 'shared.mask' are of one parameter;",
+        ),
         (["words.py:eager", "--data", "words:batches"], "words:batches: array 'scale' is no parameter: forward of wor"),
         (["words.py:make", "--data", "none.npz"], "none.npz: no such file or folder"),
         (["words.py:make", "--calibration", "words.py:no_array"], "words.py:no_array: no array 'ids'"),

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from softq.calibration.choices import choose
 from softq.calibration.errors import Errors, by_head
-from softq.calibration.rows import collect_rows, input_specs
+from softq.calibration.rows import collect_rows, io_specs
 from softq.calibration.sampling import Sampling
 from softq.data import DataSource, open_data
 from softq.errors import InputError, UsageError
@@ -52,7 +52,7 @@ def make_fit(
         RefusalError: a site to convert lies in a subgraph or function, whose values cannot be seen from outside.
         InputError: the data cannot be used.
     """
-    data = open_data(calibration, input_specs(model), reject_nan=True)
+    data = open_data(calibration, *io_specs(model), reject_nan=True)
     options = method.resolve(method.configure(settings), True)
     if not options.fitted:
         for _ in data.batches(batch):  # so that damaged data are an error whether they are needed or not

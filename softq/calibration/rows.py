@@ -106,7 +106,7 @@ def collect(
     most = dict.fromkeys(kept, _MAPS)
     done = 0
     for part in data.batches(batch):
-        samples = names_of(part.inputs)
+        samples = names_of(part)
         words, found = _look(runner, taps, part, samples, sampling, most)
         for one in taps:
             site = one.site.id
@@ -149,6 +149,11 @@ def _look(
 def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
     """Return what data for the model must hold: its inputs without those that have a default."""
     return tuple(spec_of(value) for value in model.graph.inputs if value.name not in model.graph.initializers)
+
+
+def io_specs(model: ir.Model) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Return what data for the model must hold, and its outputs."""
+    return input_specs(model), tuple(map(spec_of, model.graph.outputs))
 
 
 def spec_of(value: ir.Value) -> TensorSpec:

@@ -9,7 +9,7 @@ version of NumPy changes.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from operator import itemgetter
@@ -17,7 +17,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from softq.data import count_samples
+from softq.data import Batch
 from softq.errors import UsageError
 from softq.methods import Sample
 
@@ -73,17 +73,15 @@ class Sampling:
         return found
 
 
-def names_of(inputs: Mapping[str, NDArray[np.generic]]) -> list[bytes]:
+def names_of(part: Batch) -> list[bytes]:
     """Return a name for each sample of a batch that says what it holds: a hash over its part of every input."""
-    names: list[bytes] = []
-    for number in range(count_samples(inputs)):
-        digest = blake2b(digest_size=16)
-        for name in sorted(inputs):
-            part = np.ascontiguousarray(inputs[name][number] if inputs[name].ndim else inputs[name])
-            digest.update(f"{name} {part.dtype.str} {part.shape} ".encode())
-            digest.update(part.tobytes())
-        names.append(digest.digest())
-    return names
+    digests = [blake2b(digest_size=16) for _ in range(part.samples)]
+    for name in sorted(part.inputs):
+        for digest, array in zip(digests, part.each(name), strict=False):
+            sample = np.ascontiguousarray(array)
+            digest.update(f"{name} {sample.dtype.str} {sample.shape} ".encode())
+            digest.update(sample.tobytes())
+    return [digest.digest() for digest in digests]
 
 
 @dataclass

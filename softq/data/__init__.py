@@ -3,7 +3,8 @@
 DATA has three forms:
 
 * one `.npz` file: an array for each model input under the input's name, labels as `label.NAME`; the first axis of every
-  array is the samples, but for an input that is a scalar: its one value is the same for all samples of the file;
+  array is the samples. An input that is the same for all samples of the file, such as a mask [queries, keys], is given
+  whole as `shared.NAME`; a scalar always is, under its name, too. If all inputs are, the file is one sample;
 * a folder of such files, read in the order of their names; sample shapes may differ from file to file;
 * `package.module:function` or `file.py:function`: a function without arguments that returns an iterable of dicts with
   the same names.
@@ -16,32 +17,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from softq.data._arrays import LABEL, Array, Header, TensorSpec, count_samples, fixed_batch
+from softq.data._arrays import LABEL, SHARED, Array, Header, TensorSpec
 from softq.data._dataset import DEFAULT_BATCH, Batch, Dataset
 from softq.data._files import npz_files, open_files, read_headers, read_npz
 from softq.data._items import FUNCTION, headers_of, load_function, load_object, open_items, repeat_call, repeat_items
+from softq.data._layout import without_samples
 from softq.errors import InputError, UsageError
 from softq.wording import kind_of
 
 __all__ = [
     "DEFAULT_BATCH",
     "LABEL",
+    "SHARED",
     "Array",
     "Batch",
     "DataSource",
     "Dataset",
     "Header",
     "TensorSpec",
-    "count_samples",
     "load_function",
     "load_object",
     "look_at",
     "name_of",
     "open_data",
     "read_npz",
+    "without_samples",
 ]
 
 DataSource: TypeAlias = "str | os.PathLike[str] | Iterable[Mapping[str, Array]]"
@@ -51,8 +55,8 @@ DataSource: TypeAlias = "str | os.PathLike[str] | Iterable[Mapping[str, Array]]"
 def open_data(
     source: DataSource,
     inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec] = (),
     *,
-    need_labels: bool | Sequence[str] = False,
     reject_nan: bool = False,
 ) -> Dataset:
     """Return the data of `source`, checked against a model's inputs as far as that is possible without reading it all.
@@ -60,28 +64,17 @@ def open_data(
     Args:
         source: A `.npz` file, a folder of them, the name of a function, or an iterable of dicts.
         inputs: What the model takes.
-        need_labels: True if at least one label must be there, or the names of the labels that must be there.
+        outputs: What it gives; their first axes help to tell which inputs have no axis for samples.
         reject_nan: Refuse inputs that contain a NaN (calibration).
 
     Raises:
         InputError: the data cannot be used; the message names the array, what it is and what was expected.
         UsageError: the function cannot be found, or `source` is nothing of these.
     """
-    fixed_batch(inputs)
     name = name_of(source)
     items = _items(source)
-    if items is None:
-        data = open_files(name, npz_files(Path(name)), inputs, reject_nan=reject_nan)
-    else:
-        data = open_items(name, items, inputs, reject_nan=reject_nan)
-    missing = [need_labels] if isinstance(need_labels, str) else [] if isinstance(need_labels, bool) else need_labels
-    for label in missing:
-        if label not in data.labels:
-            there = ", ".join(LABEL + name for name in data.labels) or "none"
-            raise InputError(f"{data.source}: no array '{LABEL}{label}'; the labels there are: {there}")
-    if need_labels and not data.labels:
-        raise InputError(f"{data.source}: no labels; expected an array named '{LABEL}NAME'")
-    return data
+    begin = partial(Dataset, name, inputs, outputs, reject_nan)
+    return open_files(npz_files(Path(name)), begin) if items is None else open_items(name, items, begin)
 
 
 def look_at(source: DataSource) -> list[dict[str, Header]]:

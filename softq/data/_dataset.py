@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
 
-from softq.data._arrays import (
-    LABEL,
-    Array,
-    Header,
-    TensorSpec,
-    bind,
-    check,
-    count_samples,
-    cut,
-    dtype_name,
-    fixed_batch,
-    refuse_nan,
-    same_labels,
-)
+from softq.data._arrays import LABEL, SHARED, Array, Header, TensorSpec, dtype_name, refuse_nan
+from softq.data._layout import Layout, check_multiple, read_layout
 from softq.errors import InputError, UsageError
 
 DEFAULT_BATCH = 32
@@ -30,31 +19,45 @@ DEFAULT_BATCH = 32
 
 @dataclass(frozen=True)
 class Batch:
-    """Some consecutive samples: input arrays and label arrays by name, all with the same first axis.
+    """Some consecutive samples: input arrays and label arrays by name.
 
-    An input that is a scalar has one value for all of them.
+    Attributes:
+        inputs: The model's inputs, with the samples along the first axis.
+        labels: The labels, likewise.
+        shared: Names of the inputs that are the same for all samples and have no axis for them.
     """
 
     inputs: dict[str, Array]
     labels: dict[str, Array]
+    shared: frozenset[str] = frozenset()
 
     @property
     def samples(self) -> int:
         """Number of samples."""
-        return count_samples({**self.inputs, **self.labels})
+        arrays = [*self.labels.values(), *(array for name, array in self.inputs.items() if name not in self.shared)]
+        return len(arrays[0]) if arrays else 1
+
+    def each(self, name: str) -> Iterable[Array]:
+        """Return an input's part of each sample."""
+        return repeat(self.inputs[name], self.samples) if name in self.shared else self.inputs[name]
+
+    def cut(self, chosen: slice | npt.NDArray[np.intp]) -> Batch:
+        """Return some of the samples."""
+        inputs = {name: array if name in self.shared else array[chosen] for name, array in self.inputs.items()}
+        return Batch(inputs, {name: array[chosen] for name, array in self.labels.items()}, self.shared)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One file or one dict: what to call it in messages, how to get its arrays, how many samples if that is known."""
+    """One file or one dict: what to call it in messages, how to get its samples, how many if that is known."""
 
     where: str
-    load: Callable[[], Mapping[str, Array]]
+    load: Callable[[], Batch]
     samples: int | None = None
 
     def cut(self, chosen: slice | npt.NDArray[np.intp], count: int) -> Part:
         """Return so many of its samples; nothing is read yet."""
-        return Part(self.where, lambda: {name: cut(array, chosen) for name, array in self.load().items()}, count)
+        return Part(self.where, lambda: self.load().cut(chosen), count)
 
 
 class Dataset:
@@ -65,32 +68,62 @@ class Dataset:
         inputs: The model inputs that it was opened for.
         labels: Type and shape (in the first part) of each label, by name without `label.`.
         samples: Number of samples, or None where only reading everything would tell.
+        shared: The inputs that are the same for all samples of a part.
         sizes: The numbers that stand for the inputs' symbolic dimensions in the first part.
-        fixed_batch: The batch size that the model prescribes, or None.
+        fixed_batch: The batch size that the model or an array for all samples prescribes, or None.
     """
 
     def __init__(
-        self,
-        source: str,
-        inputs: Sequence[TensorSpec],
-        parts: Callable[[], Iterator[Part]],
-        first: Mapping[str, Header],
-        samples: int | None,
-        *,
-        reject_nan: bool,
-    ) -> None:
-        self.source = source
-        self.inputs = tuple(inputs)
-        self.samples = samples
-        self.fixed_batch = fixed_batch(inputs)
+        self, source: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], reject_nan: bool,
+        where: str, first: Mapping[str, Header],
+    ) -> None:  # fmt: skip
+        """Take the headers of the first part, `where`, which the others must resemble; there are no parts yet."""
+        self.source, self.inputs, self._outputs, self._reject_nan = source, tuple(inputs), outputs, reject_nan
+        self.samples: int | None = 0
+        self._parts: Callable[[], Iterator[Part]] = lambda: iter(())
+        layout = read_layout(where, first, inputs, outputs)
+        self.shared, self.sizes, self.fixed_batch = layout.shared, layout.sizes, layout.fixed_batch
         self.labels = {
             name.removeprefix(LABEL): TensorSpec(name.removeprefix(LABEL), dtype_name(header.dtype), header.shape)
             for name, header in first.items()
-            if name.startswith(LABEL)
+            if name not in layout.names.values()
         }
-        self.sizes = bind(source, {name: first[name].shape for name in (s.name for s in inputs)}, inputs)
-        self._parts = parts
-        self._reject_nan = reject_nan
+        self._others = {LABEL + name for name in self.labels} | {SHARED + name for name in layout.shared}
+
+    def of_parts(self, parts: Callable[[], Iterator[Part]], samples: int | None) -> Dataset:
+        """Return data like these that consist of other parts."""
+        portion = copy.copy(self)
+        portion._parts, portion.samples = parts, samples
+        return portion
+
+    def check(self, where: str, headers: Mapping[str, Header]) -> Layout:
+        """Return the layout of a part.
+
+        Raises:
+            InputError: an array does not fit the model, or is not as in the first part.
+        """
+        layout = read_layout(where, headers, self.inputs, self._outputs)
+        others = headers.keys() - layout.names.values() | {SHARED + name for name in layout.shared}
+        for name in sorted(others ^ self._others):
+            lacks = f"no array {name!r}, which the data before it has"
+            raise InputError(
+                f"{where}: " + (lacks if name in self._others else f"array {name!r} is not in the data before it")
+            )
+        if (runs := layout.fixed_batch) != self.fixed_batch:
+            raise InputError(f"{where}: is for {runs} samples at a time, the data before it for {self.fixed_batch}")
+        return layout
+
+    def read(self, where: str, arrays: Mapping[str, Array]) -> Batch:
+        """Return all samples of a part.
+
+        Raises:
+            InputError: an array does not fit.
+        """
+        layout = self.check(where, {name: Header(array.dtype, array.shape) for name, array in arrays.items()})
+        inputs = {name: arrays[key] for name, key in layout.names.items()}
+        if self._reject_nan:
+            refuse_nan(where, inputs)
+        return Batch(inputs, {name: arrays[LABEL + name] for name in self.labels}, layout.shared)
 
     def batch_size(self, size: int | None = None) -> int:
         """Return the batch size that `batches(size)` uses: the model's own, else `size`, else 32.
@@ -118,8 +151,8 @@ class Dataset:
                 if stop is not None and at >= stop:
                     return
                 if part.samples is None:
-                    arrays = part.load()
-                    part = Part(part.where, lambda arrays=arrays: arrays, count_samples(arrays))
+                    read = part.load()
+                    part = Part(part.where, lambda read=read: read, read.samples)
                 assert part.samples is not None
                 low, high = max(start - at, 0), part.samples if stop is None else min(stop - at, part.samples)
                 at += part.samples
@@ -127,7 +160,7 @@ class Dataset:
                     yield part.cut(slice(low, high), high - low)
 
         count = self.samples
-        return self._of_parts(
+        return self.of_parts(
             parts, None if count is None else max(0, count if stop is None else min(stop, count)) - start
         )
 
@@ -155,12 +188,7 @@ class Dataset:
                 if len(here):
                     yield part.cut(here, len(here))
 
-        return self._of_parts(parts, len(wanted))
-
-    def _of_parts(self, parts: Callable[[], Iterator[Part]], samples: int | None) -> Dataset:
-        portion = copy.copy(self)
-        portion._parts, portion.samples = parts, samples
-        return portion
+        return self.of_parts(parts, len(wanted))
 
     def batches(self, size: int | None = None) -> Iterator[Batch]:
         """Yield the samples in order, at most `batch_size(size)` at a time; a batch never spans two files.
@@ -175,18 +203,11 @@ class Dataset:
         empty = True
         for part in self._parts():
             empty = False
-            arrays = part.load()
-            count = check(part.where, {k: Header(v.dtype, v.shape) for k, v in arrays.items()}, self.inputs)
-            same_labels(part.where, arrays, self.labels)
-            if self._reject_nan:
-                refuse_nan(part.where, {s.name: arrays[s.name] for s in self.inputs})
-            for start in range(0, count, step):
-                chunk = slice(start, start + step)
+            whole = part.load()
+            check_multiple(part.where, whole.samples, self.fixed_batch)
+            for start in range(0, whole.samples, step):
                 # Copies: a view that the caller still holds would keep this file in memory while the next is read.
-                yield Batch(
-                    {s.name: cut(arrays[s.name], chunk).copy() for s in self.inputs},
-                    {name: arrays[LABEL + name][chunk].copy() for name in self.labels},
-                )
-            del arrays
+                yield copy.deepcopy(whole.cut(slice(start, start + step)))
+            del whole
         if empty:
             raise InputError(f"{self.source}: yields no data")

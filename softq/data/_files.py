@@ -7,13 +7,13 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from softq.data._arrays import LABEL, Array, Header, TensorSpec, check, line, same_labels
+from softq.data._arrays import Array, Header, line
 from softq.data._dataset import Dataset, Part
 from softq.errors import InputError
 from softq.files import open_regular
@@ -38,22 +38,16 @@ def npz_files(path: Path) -> list[Path]:
     return [path]
 
 
-def open_files(name: str, files: Sequence[Path], inputs: Sequence[TensorSpec], *, reject_nan: bool) -> Dataset:
-    """Return the data of .npz files, whose headers are all checked now."""
-    first: Mapping[str, Header] = {}
-    counts: list[int] = []
-    for path in files:
-        headers = read_headers(path)
-        counts.append(check(str(path), headers, inputs))
-        if not first:
-            first = headers
-        same_labels(str(path), headers, {k.removeprefix(LABEL) for k in first if k.startswith(LABEL)})
+def open_files(files: Sequence[Path], begin: Callable[[str, Mapping[str, Header]], Dataset]) -> Dataset:
+    """Return the data of .npz files, whose headers are all checked now; `begin` takes those of the first."""
+    data = begin(str(files[0]), read_headers(files[0]))
+    counts = [data.check(str(path), read_headers(path)).samples for path in files]
 
     def parts() -> Iterator[Part]:
-        given = zip(files, counts, strict=True)
-        return (Part(str(path), lambda path=path: _read_arrays(path), count) for path, count in given)
+        for path, count in zip(files, counts, strict=True):
+            yield Part(str(path), lambda path=path: data.read(str(path), _read_arrays(path)), count)
 
-    return Dataset(name, inputs, parts, first, sum(counts), reject_nan=reject_nan)
+    return data.of_parts(parts, sum(counts))
 
 
 def read_headers(path: Path) -> dict[str, Header]:

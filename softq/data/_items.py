@@ -7,12 +7,12 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import cast
 
 import numpy as np
 
-from softq.data._arrays import Array, Header, TensorSpec, check, line
+from softq.data._arrays import Array, Header, line
 from softq.data._dataset import Dataset, Part
 from softq.errors import InputError, UsageError
 from softq.own_files import import_file
@@ -106,9 +106,9 @@ def repeat_items(items: Iterable[Mapping[str, Array]]) -> Callable[[], Iterator[
 
 
 def open_items(
-    name: str, again: Callable[[], Iterator[object]], inputs: Sequence[TensorSpec], *, reject_nan: bool
+    name: str, again: Callable[[], Iterator[object]], begin: Callable[[str, Mapping[str, Header]], Dataset]
 ) -> Dataset:
-    """Return the data that an iterable of dicts holds; its first item is checked now."""
+    """Return the data that an iterable of dicts holds; `begin` takes the headers of its first item now."""
     # The labels must be known before the first batch, so the first item is taken now and kept for the first pass.
     pending: Iterator[object] | None = again()
     try:
@@ -116,18 +116,17 @@ def open_items(
     except StopIteration:
         raise InputError(f"{name}: yields no data") from None
     pending = itertools.chain([first], pending)
+    where = f"{name}: item 0"
+    data = begin(where, headers_of(where, first))
 
     def parts() -> Iterator[Part]:
         nonlocal pending
         items, pending = pending, None
         for index, item in enumerate(again() if items is None else items):
             where = f"{name}: item {index}"
-            yield Part(where, lambda where=where, item=item: _arrays(where, item))
+            yield Part(where, lambda where=where, item=item: data.read(where, _arrays(where, item)))
 
-    where = f"{name}: item 0"
-    headers = headers_of(where, first)
-    check(where, headers, inputs)
-    return Dataset(name, inputs, parts, headers, None, reject_nan=reject_nan)
+    return data.of_parts(parts, None)
 
 
 def headers_of(where: str, item: object) -> dict[str, Header]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from softq.calibration import input_specs
+from softq.calibration.rows import io_specs
 from softq.data import DataSource, open_data
 from softq.errors import InputError, RefusalError
 from softq.modelfile import as_model
@@ -66,7 +66,7 @@ def measured_on(source: DataSource, batch: int | None = None, progress: Progress
     """
 
     def ranges(model: ir.Model, wanted: Sequence[Wanted]) -> Mapping[str, Range]:
-        data = open_data(source, input_specs(model), reject_nan=True)
+        data = open_data(source, *io_specs(model), reject_nan=True)
         copy = as_model(model)
         shown = {one: _show(copy, one, f"softq.range.{number}") for number, one in enumerate(dict.fromkeys(wanted))}
         runner = OnnxRunner.open(copy)

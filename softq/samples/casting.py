@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from softq.data import LABEL, Array, read_npz
+from softq.data import LABEL, SHARED, Array, read_npz
 from softq.errors import InputError
 from softq.samples.inputs import Input
 
@@ -23,9 +23,10 @@ def cast_arrays(path: str, inputs: Sequence[Input]) -> dict[str, Array]:
     arrays = read_npz(Path(path))
     made = {name: array for name, array in arrays.items() if name.startswith(LABEL)}
     for one in inputs:
-        if one.name not in arrays:
+        name = SHARED + one.name if SHARED + one.name in arrays else one.name
+        if name not in arrays:
             raise InputError(f"{path}: no array {one.name!r}; the model expects {one}")
-        made[one.name] = _cast(path, one, arrays[one.name])
+        made[one.array if name == one.name else name] = _cast(path, one, arrays[name])
     return made
 
 

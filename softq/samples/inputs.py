@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import onnx_ir as ir
 
+from softq.calibration.rows import io_specs
+from softq.data import SHARED, without_samples
 from softq.errors import UsageError
 from softq.input_shapes import InputShapes, fix_input_shapes
 from softq.modelfile import ModelLike, as_model
@@ -26,6 +28,10 @@ OPEN_LENGTH = 16
 """Length that an open axis gets where none is given."""
 
 
+BATCH = "BATCH"
+"""Name of the number of samples in a run."""
+
+
 @dataclass(frozen=True)
 class Input:
     """An input of a model.
@@ -37,6 +43,8 @@ class Input:
         role: What it is: indices into a table, such as ids of tokens; a mask, positions or segments by its name; flags;
             else values.
         bound: The length of the table that indices select from; None if it is not known.
+        shared: Whether it has axes, but none for samples (`softq.data.without_samples`); one that is as long as a run
+            has samples is called BATCH.
     """
 
     name: str
@@ -44,11 +52,17 @@ class Input:
     shape: tuple[int | str | None, ...]
     role: Role
     bound: int | None = None
+    shared: bool = False
+
+    @property
+    def array(self) -> str:
+        """The name of its array in data."""
+        return SHARED + self.name if self.shared else self.name
 
     def lengths(self, count: int, open_length: int = OPEN_LENGTH) -> tuple[int, ...]:
-        """Return the shape of `count` samples, open axes behind the first with the given length; a scalar has ()."""
-        rest = [dim if isinstance(dim, int) else open_length for dim in self.shape[1:]]
-        return (count, *rest) if self.shape else ()
+        """Return the shape of its array for `count` samples, with the given length of open axes."""
+        own = [dim if isinstance(dim, int) else 1 if dim == BATCH else open_length for dim in self.shape]
+        return tuple(own) if self.shared or not own else (count, *own[1:])
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join('?' if dim is None else str(dim) for dim in self.shape)}]"
@@ -63,12 +77,18 @@ def find_inputs(model: ModelLike, input_shapes: InputShapes | None = None) -> tu
     """
     work = as_model(model)
     fix_input_shapes(work, input_shapes)
-    return tuple(_describe(value) for value in work.graph.inputs if value.name not in work.graph.initializers)
+    inputs = [_describe(value) for value in work.graph.inputs if value.name not in work.graph.initializers]
+    shared = {spec.name for spec in without_samples(*io_specs(work))}
+    samples = {dim for one in inputs if one.name not in shared for dim in one.shape[:1] if isinstance(dim, str)}
+    return tuple(
+        replace(one, shape=tuple(BATCH if dim in samples else dim for dim in one.shape), shared=True)
+        if one.name in shared else one for one in inputs
+    )  # fmt: skip
 
 
 def batch_of(inputs: Sequence[Input]) -> int:
     """Return how many samples the model takes at a time: what its inputs fix, else 1."""
-    return max((first for one in inputs for first in one.shape[:1] if isinstance(first, int)), default=1)
+    return max((first for one in inputs for first in one.shape[: not one.shared] if isinstance(first, int)), default=1)
 
 
 def check_count(inputs: Sequence[Input], count: int | None) -> int:

@@ -18,12 +18,12 @@ def make_up(inputs: Sequence[Input], count: int, *, open_length: int = OPEN_LENG
 
     Args:
         inputs: What the model takes.
-        count: Number of samples, the length of each first axis; a scalar has one value for all of them.
+        count: Number of samples, the length of each sample axis.
         open_length: Length of each further axis that the model leaves open.
         seed: Seed of the random numbers.
     """
     random = np.random.default_rng(seed)
-    return {one.name: _array(one, one.lengths(count, open_length), random) for one in inputs}
+    return {one.array: _array(one, one.lengths(count, open_length), random) for one in inputs}
 
 
 def _array(one: Input, shape: tuple[int, ...], random: np.random.Generator) -> Array:

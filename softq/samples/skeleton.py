@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from softq.samples.inputs import OPEN_LENGTH, Input, batch_of
+from softq.samples.inputs import BATCH, OPEN_LENGTH, Input, batch_of
 from softq.samples.made_up import SMALL_BOUND
 
 FUNCTION = "samples"
@@ -16,19 +16,20 @@ FUNCTION = "samples"
 def skeleton(model: str, inputs: Sequence[Input]) -> str:
     """Return the text of a module whose function `samples` yields samples: made up, until a user fills in others."""
     lengths: dict[str, str] = {}
-    arrays = [f"            {_quoted(one.name)}: {_value(one, _shape(one, lengths))},  # {one}" for one in inputs]
+    arrays = [f"            {_quoted(one.array)}: {_value(one, _shape(one, lengths))},  # {one}" for one in inputs]
     named = [f"{name} = {OPEN_LENGTH}  # the model leaves it open: {dim}" for dim, name in lengths.items()]
     batch = batch_of(inputs)
     return "\n".join([
         f'"""Samples for {_plain(model)}, made up of random numbers: put your own in their place.',
         "",
         f"softq takes them as --data FILE.py:{FUNCTION}, or --calibration; arrays called label.NAME are labels.",
+        "An array called shared.NAME is the same for all samples of its dict.",
         '"""',
         "",
         "import numpy as np",
         "",
         "COUNT = 16  # how often the model is run",
-        f"BATCH = {batch}  # samples of a run: the first axis",
+        f"{BATCH} = {batch}  # samples of a run: the first axis",
         *named,
         "",
         "",
@@ -44,21 +45,20 @@ def skeleton(model: str, inputs: Sequence[Input]) -> str:
 
 
 def _shape(one: Input, lengths: dict[str, str]) -> str:
-    if not one.shape:
-        return "()"
     dims = [dim if isinstance(dim, int) else _constant(one, axis, dim, lengths) for axis, dim in enumerate(one.shape)]
-    rest = [str(dim) for dim in dims[1:]]
-    return f"({', '.join(['BATCH', *rest])}{',' if not rest else ''})"
+    if dims and not one.shared:
+        dims[0] = BATCH
+    return f"({', '.join(map(str, dims))}{',' if len(dims) == 1 else ''})"
 
 
 def _constant(one: Input, axis: int, dim: str | None, lengths: dict[str, str]) -> str:
     """Return the name of the constant for an open axis: one for all axes of the same name."""
-    if axis == 0:
-        return "BATCH"
+    if dim == BATCH or (axis == 0 and not one.shared):
+        return BATCH
     key = dim or f"axis {axis} of {_plain(one.name)}"
     if key not in lengths:
         name = re.sub(r"\W+", "_", key, flags=re.ASCII).strip("_").upper() or f"LENGTH_{len(lengths)}"
-        name = f"LENGTH_{name}" if name[0].isdigit() or name in ("COUNT", "BATCH") else name
+        name = f"LENGTH_{name}" if name[0].isdigit() or name in ("COUNT", BATCH) else name
         lengths[key] = name if name not in lengths.values() else f"{name}_{len(lengths)}"
     return lengths[key]
 

@@ -47,8 +47,9 @@ def read_texts(
             length; or tokenizers is not installed.
     """
     ids = [one for one in inputs if one.role == "indices"]
-    strange = [one.name for one in inputs if one.role not in ("indices", "mask", "segments", "positions")]
-    if len(ids) != 1 or strange or any(len(one.shape) != 2 for one in inputs):
+    usual = ("indices", "mask", "segments", "positions")
+    strange = [one.name for one in inputs if one.role not in (usual[3:] if one.shared else usual)]
+    if len(ids) != 1 or strange or any(len(one.shape) != 2 - one.shared for one in inputs):
         wanted = "tokens [N,L], and perhaps their mask, segments and positions"
         raise UsageError(f"the model takes {', '.join(f'{one.name} {one}' for one in inputs)}; a text gives {wanted}")
     chosen = _length(inputs, length)
@@ -64,11 +65,11 @@ def read_texts(
         raise InputError(f"{file}: has too little text for a sample of {chosen} tokens")
     if ids[0].bound is not None and (most := int(found["indices"].max())) >= ids[0].bound:
         raise InputError(f"{tokenizer}: gives token {most}; the model has {ids[0].bound}: it is of another model")
-    return {one.name: found[one.role].astype(one.dtype) for one in inputs}
+    return {one.array: (found[one.role][0] if one.shared else found[one.role]).astype(one.dtype) for one in inputs}
 
 
 def _length(inputs: Sequence[Input], length: int | None) -> int:
-    fixed = {one.shape[1] for one in inputs if isinstance(one.shape[1], int)}
+    fixed = {one.shape[-1] for one in inputs if isinstance(one.shape[-1], int)}
     if fixed and length not in (None, *fixed):
         raise UsageError(f"length is {length}; the model takes {max(fixed)} tokens")
     chosen = max(fixed, default=length or DEFAULT_LENGTH)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from softq._version import __version__
-from softq.calibration import Sampling, collect_rows, fit_draws, input_specs
+from softq.calibration import Sampling, collect_rows, fit_draws
+from softq.calibration.rows import io_specs
 from softq.data import DataSource, open_data
 from softq.errors import RefusalError
 from softq.graph.facts import Assumed
@@ -71,7 +72,7 @@ class Planner:
         self.graph, self.weights = graph_hash(self.model), weights_fingerprint(self.model)
         self.calibrated = calibration is not None
         self._calibration = (
-            None if calibration is None else open_data(calibration, input_specs(self.model), reject_nan=True)
+            None if calibration is None else open_data(calibration, *io_specs(self.model), reject_nan=True)
         )
         self._found: dict[bool, tuple[Site, ...]] = {}
         self._rows: dict[bool, dict[str, list[Sample]]] = {}

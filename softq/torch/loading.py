@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from softq.data import LABEL, Header, load_function
+from softq.data import LABEL, SHARED, Header, load_function
 from softq.errors import InputError, UsageError, root_line
 from softq.wording import kind_of
 
@@ -49,7 +49,7 @@ def load_module(model: object) -> tuple[str, nn.Module]:
 
 
 def match_inputs(name: str, module: nn.Module, source: str, headers: Mapping[str, Header]) -> dict[str, Header]:
-    """Return what data hold for the parameters of `forward`, in their order.
+    """Return the arrays, by their names, that data hold for the parameters of `forward`, in their order.
 
     Args:
         name: What messages call the module.
@@ -60,22 +60,22 @@ def match_inputs(name: str, module: nn.Module, source: str, headers: Mapping[str
     Raises:
         InputError: an array is missing, or is no parameter.
     """
-    given = {key: header for key, header in headers.items() if not key.startswith(LABEL)}
+    given = {key.removeprefix(SHARED): key for key in headers if not key.startswith(LABEL)}
     parameters = {
         key: one
         for key, one in inspect.signature(module.forward).parameters.items()
         if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
     }
     takes = f"forward of {name} takes {', '.join(parameters) or 'nothing by name'}; labels are '{LABEL}NAME'"
-    for key, header in given.items():
-        if key not in parameters:
+    for key in headers:
+        if not key.startswith(LABEL) and key.removeprefix(SHARED) not in parameters:
             raise InputError(f"{source}: array {key!r} is no parameter: {takes}")
-        if not header.shape:
-            raise InputError(f"{source}: array {key!r} is a scalar; its first axis must be the samples")
+        if key in parameters and SHARED + key in headers:
+            raise InputError(f"{source}: arrays {key!r} and {SHARED + key!r} are of one parameter; give one of them")
     for key, one in parameters.items():
         if one.default is one.empty and key not in given:
             raise InputError(f"{source}: no array {key!r}: {takes}")
-    return {key: given[key] for key in parameters if key in given}
+    return {given[key]: headers[given[key]] for key in parameters if key in given}
 
 
 def make_example(
@@ -84,8 +84,8 @@ def make_example(
     """Return tensors to trace with, of the greatest lengths, and which axes may change.
 
     Args:
-        parts: For each file of the data its inputs.
-        samples: The length of the first axes.
+        parts: For each file of the data its inputs, by the names of their arrays.
+        samples: The length of the sample axes.
         place: Where the tensors are to be.
 
     Raises:
@@ -93,15 +93,16 @@ def make_example(
     """
     call: dict[str, Tensor] = {}
     shapes: Shapes = {}
-    for name, first in parts[0].items():
-        lengths = [part[name].shape for part in parts if name in part and len(part[name].shape) == len(first.shape)]
+    for key, first in parts[0].items():
+        name, own = key.removeprefix(SHARED), int(not key.startswith(SHARED) and first.shape != ())  # own sample axis
+        lengths = [part[key].shape for part in parts if key in part and len(part[key].shape) == len(first.shape)]
         greatest = [max(axis) for axis in zip(*lengths, strict=True)]
         try:
             empty = torch.from_numpy(np.zeros(0, first.dtype))
         except TypeError as error:
             raise InputError(f"array {name!r} is {first.dtype}, which torch has not") from error
-        call[name] = torch.zeros((samples, *greatest[1:]), dtype=empty.dtype, device=place)
-        axes = [0, *(axis for axis in range(1, len(greatest)) if len({shape[axis] for shape in lengths}) > 1)]
+        call[name] = torch.zeros((samples,) * own + tuple(greatest[own:]), dtype=empty.dtype, device=place)
+        axes = [axis for axis in range(len(greatest)) if axis < own or len({shape[axis] for shape in lengths}) > 1]
         shapes[name] = dict.fromkeys(axes, torch.export.Dim.AUTO)
     return call, shapes
 

@@ -160,7 +160,9 @@ def open_module(
     if sorted(spec.name for spec in inputs) != sorted(call):
         strange = ", ".join(spec.name for spec in inputs if spec.name not in call)
         raise UsageError(f"{name}: its ONNX model calls an input {strange}: forward has to return copies of its inputs")
-    if batch is None and any(spec.shape and isinstance(spec.shape[0], int) for spec in inputs):
+    if batch is None and any(
+        0 in shapes[spec.name] and spec.shape and isinstance(spec.shape[0], int) for spec in inputs
+    ):
         raise UsageError(f"{name}: it was traced for 2 samples, and can be for one number alone; give --batch N")
     outputs = tuple(_output_spec(value) for value in traced.exported.graph.outputs)
     float_model = TorchRunner(name, inputs, outputs, partial(_evaluate, module), place, threads)

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from softq.calibration.rows import input_specs, io_specs
+from softq.data import SHARED, without_samples
 from softq.errors import UsageError, root_cause
 from softq.torch.traced_module import TracedModule
 
@@ -161,7 +163,8 @@ def feeds(model: ir.Model, calls: Iterable[tuple[Any, ...]]) -> Iterator[dict[st
     Raises:
         UsageError: a call has another number of tensors than the model has inputs, or of a type that NumPy has not.
     """
-    names = [str(value.name) for value in model.graph.inputs]
+    shared = without_samples(*io_specs(model))
+    names = [SHARED * (spec in shared) + spec.name for spec in input_specs(model)]
     for call in calls:
         values = [x for x in tree_leaves(call) if isinstance(x, Tensor)]
         if len(values) != len(names):

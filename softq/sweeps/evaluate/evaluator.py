@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from softq.data import Array, Batch, Dataset, DataSource, open_data
+from softq.data import LABEL, Array, Batch, Dataset, DataSource, open_data
 from softq.errors import ProofError, RefusalError, UsageError
 from softq.io_binding import batch_size, check_labels, common_output, label_of, labels_of
 from softq.io_binding import run_batch as run_samples
@@ -76,12 +76,11 @@ def data_hash(data: Dataset, batch: int | None = None) -> str:
     """Return the SHA-256 over names, types, shapes and values of all samples, whatever the batches and files."""
     digests: dict[str, hashlib._Hash] = {}  # pyright: ignore[reportPrivateUsage]
     for part in data.batches(batch):
-        for name, array in [*part.inputs.items(), *((f"label.{k}", v) for k, v in part.labels.items())]:
+        arrays = {name: part.each(name) for name in part.inputs}
+        for name, samples in [*arrays.items(), *((LABEL + name, array) for name, array in part.labels.items())]:
             digest = digests.setdefault(name, hashlib.sha256())
-            for sample in (
-                array if array.ndim else np.broadcast_to(array, part.samples)
-            ):  # shapes may differ from file to file, and where a file ends says nothing
-                digest.update(f"{array.dtype.str}{sample.shape}".encode())
+            for sample in samples:  # shapes may differ from file to file, and where a file ends says nothing
+                digest.update(f"{sample.dtype.str}{sample.shape}".encode())
                 digest.update(np.ascontiguousarray(sample).tobytes())
     whole = hashlib.sha256()
     for name in sorted(digests):
@@ -114,7 +113,7 @@ def open_subject(
     """
     chosen = find_metric(metric)
     spec = common_output(runner, runner, output)
-    whole = open_data(data, runner.inputs)
+    whole = open_data(data, runner.inputs, runner.outputs)
     if whole.samples is not None and part[0] >= whole.samples:
         raise UsageError(
             f"{whole.source}: has {counted(whole.samples, 'sample')}; there is none from number {part[0]} on"
@@ -129,7 +128,7 @@ def open_subject(
 
 def run_batch(runner: Runner, subject: Subject, part: Batch) -> tuple[Mapping[str, Array], dict[str, Array]]:
     """Return a model's outputs for a batch, and the labels; a label may be a model input."""
-    return run_samples(runner, part.inputs, subject.names, part.samples), labels_of(part, subject.label)
+    return run_samples(runner, part, subject.names, subject.batch), labels_of(part, subject.label)
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,4 +104,4 @@ class Timer:
         return self._opened.write(self._model, plan, Path(place))
 
     def _run(self, written: Written) -> partial[object]:
-        return partial(run_batch, written.runner, self._batch.inputs, self._subject.names, self._batch.samples)
+        return partial(run_batch, written.runner, self._batch, self._subject.names, self._subject.batch)

@@ -312,7 +312,7 @@ def _split(
     """Return which samples are searched and which verified."""
     if verify is not None:
         return ((0, task.samples), (0, None)), "searched on --data, verified on --verify"
-    data = open_data(task.data, runner.inputs)
+    data = open_data(task.data, runner.inputs, runner.outputs)
     count = data.samples
     if count is None:
         count = sum(part.samples for part in data.batches(task.selection.batch))
