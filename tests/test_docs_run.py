@@ -33,6 +33,7 @@ NOT_RUN: Mapping[str, str] = {
     "softq convert model.onnx model.softq.onnx": "likewise",
     "softq data model.onnx data.npz --random": "tests/test_cli_data.py makes data of each kind",
     'eval "$(softq completion': "tests/test_cli_completion.py completes in bash",
+    "make demo": "tests/test_examples.py runs what it runs",
     "make test": "it is what runs this",
     "make -C examples/microcontroller": "tests/test_examples.py does",
     "dask scheduler": "tests/test_cluster.py starts schedulers and workers",
