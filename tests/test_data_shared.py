@@ -240,6 +240,7 @@ AXES: dict[str, tuple[dict[str, tuple[int | str | None, ...]], list[tuple[int | 
     "cache": ({"past": (2, 1, 5), "q": (1, 8)}, [(1, 8)], "past"),
     "open cache": ({"past": (2, "N", 5), "q": ("N", 8)}, [], "past"),
     "positions": ({"ids": ("N", "L"), "positions": ("L",)}, [("N", "L", 4)], "positions"),
+    "mask alone": ({"mask": ("S", "K"), "q": (1, "S", 8)}, [], "mask"),
     "graph": ({"x": ("N", 8), "edges": ("N", "N")}, [("N", 8)], "edges"),
     "sizes": ({"x": (1, 3, 8, 8), "size": (2,)}, [(1, 9)], "size"),
     "positions of one": ({"ids": ("N", "L"), "positions": (1, "L")}, [("N", "L", 4)], ""),
@@ -269,6 +270,13 @@ def test_axes_tell_which_inputs_have_no_samples(name: str) -> None:
             open_data([{key: array if key == spec.name else array[:1] for key, array in plain.items()}], specs, ends)
 
 
+def test_axes_of_shared_inputs_tell_of_others() -> None:
+    specs = [TensorSpec("bias", "float32", ("Q", 1)), TensorSpec("x", "float32", ("N", 8))]
+    mask = TensorSpec("mask", "float32", ("Q", "K"))
+    assert not without_samples(specs, [])
+    assert without_samples([*specs, mask], [], ["mask"]) == specs[:1]
+
+
 SPECS = (TensorSpec("x", "float32", ("N", "S")), TensorSpec("mask", "float32", ("S", "K")))
 
 
@@ -292,6 +300,10 @@ def test_an_array_that_names_the_samples_of_a_run_fixes_them() -> None:
     items: list[Arrays] = [{"q": np.ones((6, 8), "f"), "shared.past": np.ones((2, n, 8), "f")} for n in (3, 2, 4)]
     data = open_data(items[:1], specs)
     assert [batch.samples for batch in data.batches()] == [3, 3]
+    with pytest.raises(InputError, match="has 4 samples; the model takes exactly 3 at a time, which leaves 1"):
+        list(data.between(1, 5).batches())
+    picture = TensorSpec("x", "float32", ("d", 3, "d", "d"))  # one name for all lengths
+    assert open_data([{"x": np.ones((5, 3, 4, 4), "f")}], [picture]).fixed_batch is None
     with pytest.raises(UsageError, match="batch is 1, but the model's inputs are fixed at 3 samples"):
         data.batch_size(1)
     with pytest.raises(InputError, match="item 1: is for 2 samples at a time, the data before it for 3"):

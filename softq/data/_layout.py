@@ -54,7 +54,7 @@ def read_layout(
         if name not in whole and math.prod(header.shape) == 0:
             raise InputError(f"{where}: array {name!r} is empty: {header}; at least one sample is needed")
     sizes: dict[str, tuple[int, str]] = {}
-    for spec in sorted(inputs, key=lambda spec: spec.name not in shared):
+    for spec in inputs:
         _bind(where, names[spec.name], headers[names[spec.name]], spec, spec.name in shared, sizes)
     for spec in without_samples(inputs, outputs, shared):
         raise InputError(
