@@ -10,6 +10,7 @@ from onnx import parser
 import softq
 from tests.forms import Array, build, run
 
+QKV = "float[1,2,7,4] q, float[1,2,7,4] k, float[1,2,7,4] v"
 WEIGHTS = "float[3,4,9,9] s, float[3,4,9,8] v"
 SELECTING = {
     "pruning": ("""one = [1]; two = [2]; end = [99]; zero = [0]; k = [4]; three = [3]; c = Slice(p, zero, one, two)
@@ -119,6 +120,20 @@ def test_indices_that_repeat_are_compared_in_their_places() -> None:
         assert report.metrics[-1].candidate == pytest.approx(share, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("mode", "tail", "role", "note"),
+    [(3, "ArgMax", "selector", "ArgMax of node pick"), (3, "Identity", "attention", "graph output 'pick'"),
+     (0, "ArgMax", "attention", ""), (2, "Identity", "attention", "")],
+)  # fmt: skip
+def test_weights_that_an_operator_shows(mode: int, tail: str, role: str, note: str) -> None:
+    body = f"y, a, b, w = Attention<qk_matmul_output_mode = {mode}>(q, k, v); pick = {tail}(w)"
+    out = "int64[1,2,7,7] pick" if tail == "ArgMax" else "float[1,2,7,7] pick"
+    (site,) = softq.inspect(build(body, QKV, f"float[1,2,7,4] y, {out}", 23))
+    assert (site.role, site.verdict.action) == (role, "keep" if role == "selector" else "convert")
+    assert note in site.verdict.reason
+    assert note or "pick" not in site.verdict.reason
+
+
 EFFICIENT = {
     "efficient attention": """a = Softmax<axis = -1>(q); b = Softmax<axis = -2>(k)
         t = Transpose<perm = [0, 1, 3, 2]>(b); c = MatMul(t, v); y = MatMul(a, c)""",
@@ -131,7 +146,6 @@ EFFICIENT = {
         b = Softmax(k); b2 = Softmax(n); g = Concat<axis = -1>(b, b2); t = Transpose<perm = [0, 1, 3, 2]>(g)
         c = MatMul(t, v); o = MatMul(f, c); u = ReduceSum[-2](g); r = Mul(f, u); d = ReduceSum[-1](r); y = Div(o, d)""",
 }
-QKV = "float[1,2,7,4] q, float[1,2,7,4] k, float[1,2,7,4] v"
 
 
 @pytest.mark.parametrize("body", EFFICIENT.values(), ids=list(EFFICIENT))

@@ -11,7 +11,7 @@ from onnx import helper, parser
 import softq
 from tests.forms import build
 
-HEAD = "g (float[2,4,8] q, float[2,5,8] k, float[2,5,8] v, int64[9] to, float[9] s, float[9,4] w) => (float[...] y)"
+HEAD = "g (float[2,4,8] q, float[2,5,8] k, float[2,5,8] v, int64[9] to, float[9] s, float[9] acc, float[9,4] w) => (float[...] y)"
 REFUSED = {
     "scatter": """a = ScatterElements<axis = 0, reduction = "add">(none, to, e); b = Gather(a, to); c = 1e-16
         d = Add(b, c); p = Div(e, d)""",
@@ -25,6 +25,7 @@ REFUSED = {
     "convolution": """n = [1, 1, 9]; x = Reshape(e, n); a = Conv<pads = [1, 1]>(x, ones3); b = Reciprocal(a)
         p = Mul(x, b)""",
     "logarithm": "a = MatMul(edges, e); b = Gather(a, to); l = Log(b); n = Neg(l); r = Exp(n); p = Mul(e, r)",
+    "two blocks": "f = Exp(acc); t = Add(e, f); p = Div(e, t)",
     "a softmax below": """a = MatMul(edges, e); b = Gather(a, to); p = Div(e, b); r = Softmax(p); y = Identity(r)""",
 }
 CONSTANTS = """<float[5] none = {0, 0, 0, 0, 0}, float[1,1,3] ones3 = {1, 1, 1},

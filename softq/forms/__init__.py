@@ -59,6 +59,7 @@ class Match:
         zero_row: Whether the function is zeros in a row that this mask hides throughout.
         guarded: Whether the method has no weights in such a row, where the function has zeros.
         weighs: Whether the product of the weights with values is part of it.
+        shown: The weights, where an operator gives them besides its result.
     """
 
     operator: str
@@ -75,6 +76,7 @@ class Match:
     zero_row: bool = False
     guarded: bool = False
     weighs: bool = False
+    shown: ir.Value | None = None
 
 
 def refuse(why: str) -> Verdict | None:

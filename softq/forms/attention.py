@@ -31,7 +31,10 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     inside = Inside(
         _read_precision(node, facts), _shape_of_scores(node, facts), _find_mask_kind(node, facts), "zero", ROW_WHERE
     )
-    return Match("Attention", None, None, -1, refuse(_refuse(node, facts)), inside=inside)
+    # Mode 3 gives the weights; 0 to 2 are scores.
+    shows = len(node.outputs) > 3 and node.attributes.get_int("qk_matmul_output_mode", 0) == 3
+    shown = node.outputs[3] if shows else None
+    return Match("Attention", None, None, -1, refuse(_refuse(node, facts)), inside=inside, shown=shown)
 
 
 def _refuse(node: ir.Node, facts: Facts) -> str:

@@ -16,7 +16,17 @@ from softq.forms import Form, Match
 from softq.forms.matching.exponentials import find_exponential, read_number
 from softq.forms.matching.features import is_product
 from softq.graph.facts import Facts
-from softq.graph.queries import MOVES_ONLY, SAME_VALUES, is_constant, is_op, node_label, operand, walk_above
+from softq.graph.queries import (
+    MOVES_ONLY,
+    SAME_VALUES,
+    chain_above,
+    is_constant,
+    is_op,
+    node_label,
+    operand,
+    producer,
+    walk_above,
+)
 from softq.graph.view import Use
 from softq.site import Verdict
 
@@ -104,7 +114,7 @@ def _step(use: Use, state: str, total: ir.Node | None, source: ir.Value, facts: 
         return "sum", node
     if state == "terms" and is_op(node, "ReduceLogSum"):
         return "logarithm", node
-    if state == "terms" and is_op(node, "Add") and _is_carried(other, facts):
+    if state == "terms" and is_op(node, "Add") and (_is_carried(other, facts) or _is_of_others(other, source)):
         return "sum", node
     if state == "sum" and is_op(node, "Log"):
         return "logarithm", total
@@ -124,6 +134,16 @@ def _is_carried(value: ir.Value | None, facts: Facts) -> bool:
     node = None if value is None else value.producer()
     values = [value, *(node.inputs if node is not None and is_op(node, "Mul") else ())]
     return any(v is not None and v.is_graph_input() and v.graph in facts.view.owners for v in values)
+
+
+def _is_of_others(value: ir.Value | None, source: ir.Value) -> bool:
+    """Whether a value holds exponentials of other scores: e^x over e^x + e^-x is a sigmoid."""
+    *_, top = [None, *chain_above(value, *MOVES_ONLY, *SAME_VALUES, "Mul")]
+    inner = [producer(v, "Exp") for v in (top, source)]
+    if None in inner:
+        return False
+    scores = [list(chain_above(operand(node, 0), "Neg", "Mul", "Div"))[-1] for node in inner if node is not None]
+    return scores[0] is not scores[1]
 
 
 def _find_quotients(

@@ -104,7 +104,7 @@ def find_usage(weights: ir.Value, scores: ir.Value | None, axis: int | None, fac
         return Usage("other", "nothing", why="nothing reads its result")
     order, use = min(found, key=lambda entry: entry[0])
     consumer = "graph output" if use.node is None else operator_label(use.node)
-    usage = Usage(_ORDER[order], consumer, tuple(logs), _explain(use, axis, facts))
+    usage = Usage(_ORDER[order], consumer, tuple(logs), _explain(use, facts))
     return usage if usage.role != "attention" else _refine(usage, use, weights, scores, axis, facts)
 
 
@@ -119,14 +119,27 @@ def _refine(
     length = None if shape is None or axis is None else shape[axis]
     if scores is not None and is_answer(scores, length, use, facts):
         return replace(usage, role="detector", why=f"a layer alone makes its row, and the sum by {label} is an output")
+    return tell_choices(usage, label, weights, axis, facts)
+
+
+def tell_choices(usage: Usage, product: str, weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
+    """Return the usage as weights of an attention, or as a selector, with a note on graph outputs.
+
+    Args:
+        usage: The usage as weights of an attention.
+        product: The product with the values, for messages.
+        weights: The weights that other operators may read.
+        axis: The axis of a row.
+        facts: Shapes of the model.
+    """
     chooser, output = find_choice(weights, axis, facts)
     if chooser is not None:
-        why = f"{operator_label(chooser)} of node {node_label(chooser)} chooses by them, besides {label}"
+        why = f"{operator_label(chooser)} of node {node_label(chooser)} chooses by its weights, besides {product}"
         return replace(usage, role="selector", consumer=operator_label(chooser), why=why)
     return replace(usage, note=output and f"the graph output {output!r} shows its weights or what is made of them")
 
 
-def _explain(use: Use, axis: int | None, facts: Facts) -> str:
+def _explain(use: Use, facts: Facts) -> str:
     """Return a sentence on a use that is no product with values of run time."""
     if use.node is None:
         return f"it is the graph output {facts.view.model.graph.outputs[use.index].name!r}"

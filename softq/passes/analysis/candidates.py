@@ -12,7 +12,7 @@ from softq.forms import FORMS, Form, Inside, Match
 from softq.forms.matching.guards import Behind, guard_row, look_behind
 from softq.forms.matching.mask_sources import Lift
 from softq.forms.matching.masks import NO_MASK, FoundMask, find_mask
-from softq.forms.matching.roles import Usage, find_usage, is_chosen
+from softq.forms.matching.roles import Usage, find_usage, is_chosen, tell_choices
 from softq.forms.replaced import DOMAIN
 from softq.forms.written_function import find_around
 from softq.graph.facts import Facts, drop_inferred_names
@@ -20,7 +20,7 @@ from softq.graph.queries import node_label, operator_label
 from softq.graph.view import Container, function_label
 from softq.limits import current
 from softq.passes.analysis.readers import OrderOnly, find_logarithms, find_order_only
-from softq.site import Role, Site, Verdict
+from softq.site import Site, Verdict
 
 _SHOWN = 12
 """How many site ids an error message lists."""
@@ -152,14 +152,14 @@ def _find_usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts
             return usage
         # A product with logarithms is no attention, and their logarithm is nobody's.
         weighs = usage.role in {"attention", "selector", "feature-map"}
-        return (
-            replace(usage, logs=(), role="other", why="a product reads logarithms")
-            if weighs
-            else replace(usage, logs=())
-        )
+        role, why = ("other", "a product reads logarithms") if weighs else (usage.role, usage.why)
+        return replace(usage, role=role, logs=(), why=why)
     # The product with the values is inside the operator; what comes out is no longer a weight.
-    role: Role = "attention" if match.weighs or "ttention" in node.op_type else "other"
-    return Usage(role, "itself" if role == "attention" else "nothing")
+    if not match.weighs and "ttention" not in node.op_type:
+        return Usage("other", "nothing")
+    usage = Usage("attention", "itself")
+    shown = match.shown and tell_choices(usage, "the product inside the operator", match.shown, match.axis, facts)
+    return shown or usage
 
 
 def shorten(ids: Sequence[str]) -> str:
