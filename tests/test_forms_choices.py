@@ -191,6 +191,25 @@ def test_a_weighted_sum_that_is_a_place_is_kept(body: str, inputs: str) -> None:
     assert (site.role, site.verdict.action) == ("detector", "keep")
 
 
+LAYERS = {
+    "pooling of tokens": ("""c = MatMul(x, narrow); p = Softmax<axis = 1>(c); w = Mul(p, x); y = ReduceSum[1]k0(w)""",
+        "float[2,7,4] x"),
+    "outlook attention": ("""c = MatMul(x, wide); n = [2, 7, 2, 9]; r = Reshape(c, n); p = Softmax(r); u = MatMul(p, v)
+        y = MatMul(u, square)""", "float[2,7,4] x, float[2,7,9,4] v"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "inputs"), LAYERS.values(), ids=list(LAYERS))
+def test_an_average_that_goes_on_is_attention_though_a_layer_weighs(body: str, inputs: str) -> None:
+    proto = build(body, inputs, "float y")
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    for name, shape in {"narrow": (4, 1), "wide": (4, 18), "square": (4, 4)}.items():
+        array = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    (site,) = softq.inspect(proto)
+    assert (site.role, site.verdict.action) == ("attention", "convert")
+
+
 COLUMN = {
     "Unsqueeze": "p = Softmax(s2); last = [2]; w = Unsqueeze(p, last); y = MatMul(vt, w)",
     "Reshape": "p = Softmax(s2); n = [2, 5, 1]; w = Reshape(p, n); y = MatMul(vt, w)",

@@ -98,3 +98,18 @@ def test_an_axis_that_spans_a_mask_is_not_at_least_one() -> None:
     proto = build(f"{body}; k = 1e-9; u = Max(t, k); z = Div(e, u)", f"{X}, bool[2,3,4,5] keep", "float[2,3,4,5] z")
     (site,) = softq.inspect(proto, method="exact", all_sites=True)
     assert site.verdict.action == "refuse"
+
+
+def test_a_shift_that_is_another_in_each_column_is_refused() -> None:
+    body = "q = ReduceMax[0]k0(x); d = Sub(x, q); e = Exp(d); t = ReduceSum[-1]k0(e); n = Neg(q); a = Exp(n)"
+    proto = build(f"{body}; u = Add(t, a); w = Unsqueeze[-1](u); z = Div(e, w)", "float[4,4,4] x", "float[4,4,4] z")
+    (site,) = softq.inspect(proto, method="exact", all_sites=True)
+    assert (site.verdict.action, "an exponential is added" in site.verdict.reason) == ("refuse", True)
+
+
+def test_a_masked_maximum_bounds_no_sum() -> None:
+    masked = RAISED.replace("e = Exp(d)", "g = Exp(d); e = Where(keep, g, low)")
+    body = f"{masked}; n = Neg(m); a = Exp(n); u = Add(t, a)"
+    proto = build(f"{body}; k = 0.5; w = Max(u, k); z = Div(e, w)", f"{X}, bool[2,3,4,5] keep", "float[2,3,4,5] z")
+    (site,) = softq.inspect(proto, method="exact", all_sites=True)
+    assert (site.verdict.action, "kept above 0.5" in site.verdict.reason) == ("refuse", True)

@@ -44,8 +44,8 @@ _LINEAR = MOVES_ONLY | SAME_VALUES | {
     "DepthToSpace", "SpaceToDepth",
 }  # fmt: skip
 
-_State = tuple[str, ir.Node | None]
-"""`terms`, `sum`, `inverse`, `logarithm` (of a sum), or `other`; and the node that adds up."""
+_Below = dict[ir.Value, dict[str, ir.Node | None]]
+"""What values are: `terms`, `sum`, `inverse`, `logarithm` (of a sum), or `other`; each with the node that adds up."""
 
 
 def match(node: ir.Node, facts: Facts) -> Match | None:
@@ -53,7 +53,7 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     if not is_op(node, "Exp", "Pow") or len(node.outputs) != 1 or find_exponential(node.outputs[0], facts) is None:
         return None
     below = _walk(node, facts)
-    quotients = list(_find_quotients(node, below, facts))
+    quotients = list(_find_quotients(node, below))
     kernel = None if quotients else _match_kernel(node, below)
     if not quotients and kernel is None:
         return None
@@ -63,10 +63,9 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
         return None
     for last, total in quotients:
         if last not in matched and not any(is_op(n, "Exp") and n in matched for n in last.outputs[0].consumers()):
-            text = (
-                f"{last.op_type} of node {node_label(last)} normalizes exponentials of scores (node {node_label(node)})"
-            )
-            text += f"; {total.op_type} of node {node_label(total)} adds them up, {_explain(last, total)}"
+            text = f"{last.op_type} of node {node_label(last)} normalizes exponentials of scores"
+            text += f" (node {node_label(node)}); {total.op_type} of node {node_label(total)} adds them up, "
+            text += _explain(last, total)
             return Match(f"Exp/{total.op_type}", None, None, None, Verdict("refuse", text))
     return kernel
 
@@ -81,11 +80,11 @@ def _explain(last: ir.Node, total: ir.Node) -> str:
     return "and softq does not recognise the operators between"
 
 
-def _walk(node: ir.Node, facts: Facts) -> dict[ir.Value, dict[str, ir.Node | None]]:
+def _walk(node: ir.Node, facts: Facts) -> _Below:
     """Return the values that exponentials go into, the nearest first, with what each is of them."""
     twins = [n for n in (operand(node, len(node.inputs) - 1) or node.outputs[0]).consumers() if is_op(n, node.op_type)]
     starts = [node.outputs[0], *(twin.outputs[0] for twin in twins if twin is not node)]
-    below: dict[ir.Value, dict[str, ir.Node | None]] = {start: {"terms": None} for start in starts}
+    below: _Below = {start: {"terms": None} for start in starts}
     waiting = deque((start, "terms") for start in starts)
     while waiting and len(below) < _MOST:
         value, state = waiting.popleft()
@@ -104,7 +103,7 @@ def _walk(node: ir.Node, facts: Facts) -> dict[ir.Value, dict[str, ir.Node | Non
     return below
 
 
-def _step(use: Use, state: str, total: ir.Node | None, source: ir.Value, facts: Facts) -> _State:
+def _step(use: Use, state: str, total: ir.Node | None, source: ir.Value, facts: Facts) -> tuple[str, ir.Node | None]:
     """Return what a node makes of exponentials or of their sum."""
     node, index = use.node, use.index
     other = None if node is None or index > 1 else operand(node, 1 - index)
@@ -146,9 +145,7 @@ def _is_of_others(value: ir.Value | None, source: ir.Value) -> bool:
     return scores[0] is not scores[1]
 
 
-def _find_quotients(
-    node: ir.Node, below: dict[ir.Value, dict[str, ir.Node | None]], facts: Facts
-) -> Iterator[tuple[ir.Node, ir.Node]]:
+def _find_quotients(node: ir.Node, below: _Below) -> Iterator[tuple[ir.Node, ir.Node]]:
     """Yield the nodes that divide what is made of exponentials by a sum of them, each with what adds up."""
     exponent = operand(node, len(node.inputs) - 1)
     scores = set() if exponent is None else {v for v in walk_above(exponent, lambda n: True, 8) if not is_constant(v)}
@@ -168,7 +165,7 @@ def _find_quotients(
                     yield reader, total
 
 
-def _match_kernel(node: ir.Node, below: dict[ir.Value, dict[str, ir.Node | None]]) -> Match | None:
+def _match_kernel(node: ir.Node, below: _Below) -> Match | None:
     """Recognise exponentials of products of queries and keys that multiply values and that nothing divides."""
     exponent = operand(node, len(node.inputs) - 1)
     if exponent is None or not any(

@@ -47,15 +47,7 @@ _MOST_USES = 256
 
 @dataclass(frozen=True)
 class Usage:
-    """A role and the operator that shows it.
-
-    Attributes:
-        role: What weights are for.
-        consumer: The operator, or `graph output`.
-        logs: The nodes that take the logarithm of the weights.
-        why: A sentence that names the node which shows the role.
-        note: A sentence on graph outputs that show the weights of an attention.
-    """
+    """A role and the operator that shows it; `logs` take the logarithm of the result, `why` and `note` are told."""
 
     role: Role
     consumer: str
@@ -65,14 +57,7 @@ class Usage:
 
 
 def find_usage(weights: ir.Value, scores: ir.Value | None, axis: int | None, facts: Facts) -> Usage:
-    """Return what `weights` are used for; of several uses the first in the order of `Role`, of `_MOST_USES` at most.
-
-    Args:
-        weights: The result of a softmax.
-        scores: What it is taken of; None if that is inside an operator.
-        axis: The axis along which it is taken, counted from the end.
-        facts: Shapes of the model.
-    """
+    """Return what the `weights` of `scores` are used for, of `_MOST_USES` uses at most the first by `_ORDER`."""
     found: list[tuple[int, Use]] = []
     logs: list[ir.Node] = []
     seen: set[tuple[ir.Value, bool, str]] = set()
@@ -123,15 +108,7 @@ def _refine(
 
 
 def tell_choices(usage: Usage, product: str, weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
-    """Return the usage as weights of an attention, or as a selector, with a note on graph outputs.
-
-    Args:
-        usage: The usage as weights of an attention.
-        product: The product with the values, for messages.
-        weights: The weights that other operators may read.
-        axis: The axis of a row.
-        facts: Shapes of the model.
-    """
+    """Return the usage as weights of an attention whose `product` is named, or as a selector; see `find_choice`."""
     chooser, output = find_choice(weights, axis, facts)
     if chooser is not None:
         why = f"{operator_label(chooser)} of node {node_label(chooser)} chooses by its weights, besides {product}"
