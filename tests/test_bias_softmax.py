@@ -45,9 +45,9 @@ def test_it_is_the_softmax_of_the_sum(bias: tuple[int, ...], inner: int, axis: i
 @pytest.mark.parametrize(
     ("scores", "bias", "axis", "reason"),
     [
-        ([2, 4, 3, 5], [2, 1, 1, 5], 2, "flattens all axes"),
-        ([2, 4, 3, 5], [2, 1, 1, "n"], 3, "not known to broadcast"),
-        ([2, 1, 3, 5], [2, 7, 3, 5], 3, "not known to broadcast"),
+        ([2, 4, 3, 5], [2, 1, 1, 5], 2, "all axes from 2 on one row"),
+        ([2, 4, 3, 5], [2, 1, 1, "n"], 3, "do not prove that the bias broadcasts"),
+        ([2, 1, 3, 5], [2, 7, 3, 5], 3, "do not prove that the bias broadcasts"),
     ],
 )
 def test_what_is_not_known_is_refused(scores: list[int | str], bias: list[int | str], axis: int, reason: str) -> None:

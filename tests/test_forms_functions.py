@@ -439,7 +439,7 @@ def test_a_softmax_and_what_is_in_front_of_it(name: str) -> None:
     proto = of_any_length(model(body))
     whole = softq.inspect(proto)[-1]
     assert (whole.form, whole.verdict.action, whole.function) == ("softmax", "convert", None)
-    assert f"with what stands in front of it, it is the function of the method {method}" in whole.verdict.reason
+    assert f"together with the operators before it, it is the function of the method {method}" in whole.verdict.reason
     given = feed(4)
     want = expected(reference, given)
     for chosen in (method, "exact"):
@@ -461,7 +461,7 @@ def test_a_softmax_and_what_is_in_front_of_it(name: str) -> None:
 ])  # fmt: skip
 def test_another_softmax_in_front_is_none_of_them(body: str) -> None:
     made = of_any_length(model(body))
-    assert "stands in front of it" not in softq.inspect(made)[-1].verdict.reason
+    assert "the operators before it" not in softq.inspect(made)[-1].verdict.reason
     for method in ("ssmax", "adaptive-temperature"):
         with pytest.raises(UsageError, match="is another function"):
             softq.convert(made, method=method)

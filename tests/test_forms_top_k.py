@@ -159,7 +159,7 @@ def test_what_differs_is_none(name: str) -> None:
     made = of_any_length(model(NEAR[name])) if name == "the-least" else model(NEAR[name])
     for site in softq.inspect(made):
         assert site.function is None
-        assert "stands in front of it" not in site.verdict.reason
+        assert "the operators before it" not in site.verdict.reason
 
 
 def ranked(row: NDArray[np.float32], k: int, first: bool) -> NDArray[np.float64]:

@@ -56,6 +56,8 @@ NONE = {
     "the length of exponentials": "e = Exp(s); a = Mul(e, e); t = ReduceSum[-1](a); r = Sqrt(t); y = Div(e, r)",
     "a Gaussian likelihood": "e = Exp(s); d = Mul(s, s); a = Div(d, e); y = ReduceSum[-1](a)",
     "boxes": "e = Exp(q); h = 0.5; a = Mul(e, h); b = Sub(q, a); c = Add(q, a); d = Sub(c, b); y = Div(d, c)",
+    "a product over another sum": """t = Transpose<perm = [0, 2, 1]>(k); c = MatMul(t, v); n = MatMul(q, c)
+        d = ReduceSum[-1](s); y = Div(n, d)""",
     "a decay": "axis = [1]; c = CumSum(q, axis); e = Exp(c); y = Mul(e, q)",
     "a mean": "t = ReduceSum[-1](s); y = Div(s, t)",
     "normalized products": "t = Transpose<perm = [0, 2, 1]>(k); a = MatMul(q, t); d = ReduceMax[-1](a); y = Div(a, d)",
@@ -97,6 +99,12 @@ def test_other_functions_are_listed_and_kept(body: str, name: str) -> None:
 @pytest.mark.parametrize("body", NONE.values(), ids=list(NONE))
 def test_what_divides_by_no_sum_of_exponentials_is_no_site(body: str) -> None:
     assert softq.inspect(model(body)) == ()
+
+
+def test_a_softmax_that_is_normalized_again_is_one_site() -> None:
+    body = """e = Exp(s); t = ReduceSum[-1](e); r = Reciprocal(t); p = Mul(e, r); q0 = Mul(p, acc)
+        u = ReduceSum[-1](q0); y = Div(q0, u)"""
+    assert [(site.id, site.form) for site in softq.inspect(model(body))] == [("p", "exp-times-reciprocal")]
 
 
 def scan(body: str, states: str, ends: str, scanned: str) -> onnx.ModelProto:

@@ -42,9 +42,9 @@ def _refuse(node: ir.Node, facts: Facts) -> str:
         return general
     shape, added, axis = facts.shape(scores), facts.shape(bias), node.attributes.get_int("axis", 1)
     if axis != -1 and (shape is None or axis != len(shape) - 1):
-        return f"{name} over axis {axis}, of scores that are not known to end there: it flattens all axes from there on"
+        return f"{name} that makes all axes from {axis} on one row, and {axis} is not known to be the last"
     if shape is None or added is None or not _is_addend(shape, added):
-        return f"{name} whose bias is not known to broadcast to its scores"
+        return f"{name} whose shapes do not prove that the bias broadcasts to the scores"
     return ""
 
 

@@ -22,7 +22,7 @@ _CHANGING = {"Log", "Shape", "ReduceSum", "ReduceMax", "ReduceMean", "ReduceMin"
 """Operators without one of which a softmax has nothing in front of it but factors and addends."""
 
 _ROUNDED = "where y is too small to change 1, the graph's Log(1 + y) is 0, and the method's is not"
-_GUARDED = "rows that the mask hides are made zeros where the method has no weights, and so are rows with a NaN"
+_GUARDED = "a row that the mask hides is made zeros, and so is a row with a NaN"
 
 
 def match(node: ir.Node, facts: Facts) -> Match | None:

@@ -73,7 +73,7 @@ def find_mask(scores: ir.Value, facts: Facts, depth: int = 6) -> FoundMask:
         elif node.op_type in MOVES_ONLY - {"Concat"} or (
             node.op_type in {"Mul", "Div"} and is_constant(operand(node, 1))
         ):
-            moved = f"{node.op_type} stands between the mask and the softmax"
+            moved = f"{node.op_type} changes the masked scores before the softmax"
         elif not is_passthrough(node, facts.view.container_of(node).opset):
             break
         below = operand(node, 0)
@@ -212,7 +212,7 @@ def _decide_lift(
     elif row == "uniform" and below is not None and below.kind != "none":
         why = "the scores before this finite mask may be masked themselves"
     elif row == "uniform" and factor is not None:
-        why = f"{factor} between the mask and the softmax changes its number"
+        why = f"{factor} between the mask and the softmax changes the number that masks"
     shape = facts.shape(lift.scores)
     same = shape is not None and None not in shape and facts.shape(masked_scores) == shape
     if not same and not all(keeps_shape(shape, facts.shape(operand)) for operand in operands):

@@ -102,7 +102,8 @@ def refuse_reference(node: ir.Node) -> str:
     reference = next((attribute.name for attribute in node.attributes.values() if attribute.is_ref()), None)
     if reference is None:
         return ""
-    return f"not yet: the attribute {reference} of node {node_label(node)} is that of the function that holds it"
+    why = "gets its value from the calls of the function that holds it"
+    return f"not yet: the attribute {reference} of node {node_label(node)} {why}"
 
 
 def count_keys(keys: int | str | None, past: ir.Value | None, rank: int, facts: Facts) -> int | str | None:

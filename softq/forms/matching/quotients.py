@@ -87,7 +87,7 @@ def _find_over(above: Moved, reduced: Reduced, changes: Changes, result: ir.Valu
         shifted = find_shifted(exponent, changes.shift, axes, facts)
         if shifted is None:
             refusal = (
-                refusal or "an exponential is added to its sum, of something else than a constant less their maximum"
+                refusal or "an exponential is added to its sum that is not e^(c - m), m being what the scores are less"
             )
         exponent = exponent if shifted is None else shifted
         stable = exponential.is_plain and is_maximum(changes.shift, exponent, axes, changes.score, facts)
@@ -98,7 +98,9 @@ def _find_over(above: Moved, reduced: Reduced, changes: Changes, result: ir.Valu
         refusal = refusal or (f"{added:g} and an exponential are added to its sum" if added else "")
         added = math.exp(changes.score)
     if not refusal and (added < 0 or (added and len(axes) != 1)):
-        why = "is no weight of another score" if added < 0 else "would be one more score, but a row has several axes"
+        why = (
+            "is negative, as no exponential is" if added < 0 else "would be one more score, but a row has several axes"
+        )
         refusal = f"{added:g} is added to its sum, which {why}"
     note = "" if stable or changes.shift is not None or producer(stripped, "Sub") is not None else OVERFLOW
     # With a constant in the sum, subtracting the maximum changes the result.

@@ -103,7 +103,8 @@ def _refine(
         return replace(usage, role="feature-map", why=why)
     length = None if shape is None or axis is None else shape[axis]
     if scores is not None and is_answer(scores, length, use, facts):
-        return replace(usage, role="detector", why=f"a layer alone makes its row, and the sum by {label} is an output")
+        why = f"its scores come from one layer, not from queries and keys, and the sum by {label} leaves the model"
+        return replace(usage, role="detector", why=why)
     return tell_choices(usage, label, weights, axis, facts)
 
 
@@ -111,7 +112,8 @@ def tell_choices(usage: Usage, product: str, weights: ir.Value, axis: int | None
     """Return the usage as weights of an attention whose `product` is named, or as a selector; see `find_choice`."""
     chooser, output = find_choice(weights, axis, facts)
     if chooser is not None:
-        why = f"{operator_label(chooser)} of node {node_label(chooser)} chooses by its weights, besides {product}"
+        chooses = f"{operator_label(chooser)} of node {node_label(chooser)} chooses by its weights"
+        why = f"{chooses}, which {product} multiplies with values"
         return replace(usage, role="selector", consumer=operator_label(chooser), why=why)
     return replace(usage, note=output and f"the graph output {output!r} shows its weights or what is made of them")
 

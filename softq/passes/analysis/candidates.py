@@ -158,7 +158,7 @@ def _find_usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts
     if not match.weighs and "ttention" not in node.op_type:
         return Usage("other", "nothing")
     usage = Usage("attention", "itself")
-    shown = match.shown and tell_choices(usage, "the product inside the operator", match.shown, match.axis, facts)
+    shown = match.shown and tell_choices(usage, "the operator", match.shown, match.axis, facts)
     return shown or usage
 
 

@@ -91,8 +91,10 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
     tail = f"; {site.verdict.reason}" if site.verdict.reason else ""
     if around is not None:
         tail += f"; together with the operators before it, it is {_describe(around)}"
-    if site.role == "selector":
-        tail += f"; {finding.why}, and check counts the choices that change"
+    kept = f"{_KEPT.get(site.role, '')} ({finding.why})"
+    if site.role != "attention" and (chosen or policy.all_sites):
+        counts = ", and check counts the choices that change" if site.role == "selector" else ""
+        tail += f"; by default it is kept: {kept}{counts}"
     if finding.mask.why:
         tail += f"; its mask stays in the scores: {finding.mask.why}"
     if finding.order is not None and (chosen is None if policy.rewrites is None else site.id in policy.rewrites):
@@ -100,7 +102,7 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
         reason = f"only the order of its weights is used, by {reader}: the scores have the same order"
         if finding.order.normalized is not None:
             reason = (
-                f"what {reader} picks is divided by its own sum: the softmax of the scores that it picks is the same"
+                f"the weights that {reader} picks are divided by their sum: the softmax of the picked scores does it"
             )
         return replace(finding, site=replace(site, verdict=Verdict("convert", reason), rewrite=finding.order.kind))
     able = policy.logarithms if isinstance(policy.logarithms, bool) else site.id in policy.logarithms
@@ -108,7 +110,8 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
         taker = "its result is" if finding.match.logarithm else "the graph takes"
         verdict = Verdict("keep", _EXACT_ONLY.format(taker))
     elif chosen is not None:
-        verdict = Verdict("convert", f"selected{tail}") if site.id in chosen else Verdict("keep", "not selected")
+        verdict = Verdict("convert", f"selected{tail}")
+        verdict = verdict if site.id in chosen else Verdict("keep", "not among the selected sites")
     elif policy.all_sites:
         verdict = Verdict("convert", f"all sites were asked for{tail}")
     elif site.role == "attention":
@@ -118,7 +121,7 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
     elif site.consumer == "nothing":
         verdict = Verdict("keep", "nothing reads its result")
     else:
-        verdict = Verdict("keep", f"{_KEPT[site.role]} ({finding.why})")
+        verdict = Verdict("keep", kept)
     return replace(finding, site=replace(site, verdict=verdict))
 
 
