@@ -1,13 +1,14 @@
 # make demo    convert, check and build the trained ViT of models/ (no torch)
-# make test    lint, types, tests, wheel smoke test
-# make test-all  make test, and the slow tests; needs the extras torch, cuda and notebook, Chromium, fish, zsh, qemu-user, openssl, Icarus Verilog, Verilator, Yosys and ABC, and a skipped test is a failure
+# make test    lint, types, tests, wheel smoke test; a test that needs a program that is not installed is skipped
+#   PYTEST_OPTIONS=--fail-on-skip   a skipped test is a failure, but for the reasons in tests/skips.py (.ci/run)
+# make test-all  make test, and the slow tests; needs what .ci/run installs and Yosys and ABC, and a skipped test is a failure
 # make mutants   breaks softq in one place after the other and checks that a test finds each
 # make fuzz SECONDS=600   files that are nearly right, given to everything that reads one, and drivers in C, which need clang (tests/fuzz)
 # make runtimes  runs converted models in older releases of onnxruntime, with their compiled operators too
 # make integrations  tries softq inside other tools, each in an environment of its own under build/integrations (examples/integrations)
 # make packages  checks packages of models in C by the tools that take them, in an environment of its own (build/packages)
 # make fpga      cells, megahertz and clocks of cores, by yosys and nextpnr in an environment of their own (build/fpga); needs iverilog
-# make figures   the figures of the README, from real models (needs the extra torch; hours are spared by a cache)
+# make figures   the figures of the README, from real models (hours are spared by a cache)
 # make soak SECONDS=600   four processes in one folder that are killed, while the disk is full or read-only (needs root)
 # make site      the documentation as a site that needs no server, in build/site
 # make lock      requirements.txt anew: what softq with all extras but data, torch, cuda and dev needs, with hashes
@@ -35,11 +36,9 @@ $(VENV)/.tvm: $(VENV)/.base
 	$(PIP) --editable '.[tvm]'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.base
-	$(PIP) --editable '.[dev]'
-	touch $@
-
-$(VENV)/.torch: $(VENV)/.dev
+# PyTorch first: what depends on it would take another release. Where an index has a build for processors alone, pip
+# takes that: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu spares gigabytes.
+$(VENV)/.dev: $(VENV)/.base models/requirements.txt
 	$(PIP) torch==2.13.0
 	$(PIP) --editable '.[torch,cuda,notebook,dev]' --requirement models/requirements.txt
 	touch $@
@@ -64,7 +63,7 @@ types: $(VENV)/.dev
 	$(BIN)/basedpyright
 
 pytest: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' --durations=30 tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' --durations=30 $(PYTEST_OPTIONS) tests
 
 mutants: $(VENV)/.dev
 	$(BIN)/python -m tests.mutants
@@ -85,7 +84,7 @@ wheels: operators
 	  SOFTQ_OPERATORS=build/operators/$$family $(BIN)/python -m build --wheel --outdir build/dist . > /dev/null || exit 1; done
 	$(BIN)/python tests/wheel_smoke.py build/dist --operators
 
-test-all: $(VENV)/.torch
+test-all: $(VENV)/.dev
 	$(MAKE) lint types wheel
 	$(BIN)/python -m pytest -n 2 --fail-on-skip -m 'not runtimes and not integrations and not packages' tests
 
@@ -93,7 +92,7 @@ fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz.driver --seconds $$(( $(or $(SECONDS),600) / 4 ))
 
-figures: $(VENV)/.torch
+figures: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.figures
 
 FPGA := build/fpga

@@ -10,6 +10,7 @@ from collections.abc import Generator
 import pytest
 
 from tests.amount import VARIABLE, spread
+from tests.skips import is_allowed
 
 # Two spinning thread pools on two cores cost more than they give.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -20,8 +21,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--fail-on-skip`, with which `make test-all` cannot pass by leaving something out."""
-    parser.addoption("--fail-on-skip", action="store_true", help="count a skipped test as failed")
+    """Add `--fail-on-skip`, with which CI and `make test-all` cannot pass by leaving something out."""
+    text = "count a skipped test, or file of tests, as failed, but for the reasons in tests/skips.py"
+    parser.addoption("--fail-on-skip", action="store_true", help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -68,7 +70,27 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn skips into failures where that is asked for."""
     report = yield
-    if report.skipped and item.config.getoption("--fail-on-skip") and not hasattr(report, "wasxfail"):
-        report.outcome = "failed"
-        report.longrepr = f"skipped, which --fail-on-skip does not allow: {report.longrepr}"
+    if not hasattr(report, "wasxfail"):
+        fail_if_skipped(report, item.config)
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Turn files that are skipped as a whole into failures, too."""
+    report = yield
+    fail_if_skipped(report, collector.config)
+    return report
+
+
+def fail_if_skipped(report: pytest.TestReport | pytest.CollectReport, config: pytest.Config) -> None:
+    """Make a report that skips without an allowed reason one that fails."""
+    if not report.skipped or not config.getoption("--fail-on-skip"):
+        return
+    assert isinstance(report.longrepr, tuple)
+    reason = report.longrepr[2].removeprefix("Skipped: ")
+    if not is_allowed(reason):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which --fail-on-skip does not allow (tests/skips.py): {reason}"

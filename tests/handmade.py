@@ -16,13 +16,14 @@ import pytest
 from softq.artifact.machine import Cpu
 from softq.artifact.program import Limit, Op, Program, Size, Step, Tensor
 from softq.artifact.toolchain import compiler
+from tests.skips import OTHER_PROCESSOR
 
 Array = np.ndarray[Any, Any]
 
-needs_host = pytest.mark.skipif(
-    platform.machine() != "x86_64" or importlib.util.find_spec("ziglang") is None,
-    reason="kernels are compiled by zig for x86-64",
+MISSING = (
+    OTHER_PROCESSOR if platform.machine() != "x86_64" else "needs zig" * (importlib.util.find_spec("ziglang") is None)
 )
+needs_host = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 HOST = Cpu(
     name="host",

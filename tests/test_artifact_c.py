@@ -18,6 +18,7 @@ from softq.artifact.machine import Cpu
 from softq.artifact.program import Program
 from softq.errors import InputError
 from tests import handmade
+from tests.amount import slow_but
 from tests.emulators import emulator
 from tests.handmade import HOST, look_up_program, needs_host, rows_program
 
@@ -174,8 +175,8 @@ def test_wrong_weights(rows: Path, tmp_path: Path, change: Callable[[Path], obje
     assert message in done.stderr
 
 
-@pytest.mark.slow  # An emulator, and C compiled for it.
-@pytest.mark.parametrize("name", EMULATED)
+# An emulator, and C compiled for it.
+@pytest.mark.parametrize("name", slow_but(EMULATED, ["armv7"]))
 def test_other_processors(name: str, tmp_path: Path) -> None:
     machine, emulated = EMULATED[name], emulator(name)
     folder = write(rows_program(machine), machine, tmp_path / "model")

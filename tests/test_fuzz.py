@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from softq.errors import InputError
+from tests.amount import amount
 from tests.fuzz import driver, running
 from tests.fuzz.readers import READERS, Reader
 from tests.fuzz.running import run, run_apart, try_case
@@ -71,11 +72,11 @@ def test_a_case_that_ends_the_process_or_fills_memory_is_known(
         assert (tmp_path / wrong[0].split(":")[0]).read_bytes() == b"\7"
 
 
-@pytest.mark.slow
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", driver.MODELS)
 def test_drivers_return_an_error_for_what_is_wrong(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("clang") is None:
         pytest.skip(driver.MISSING)
     needs_builds("weights")
     monkeypatch.setattr(driver, "OUT", tmp_path)
-    assert ", 0 went wrong" in driver.fuzz(name, seconds=5, seed=1)
+    assert ", 0 went wrong" in driver.fuzz(name, seconds=amount(1, 5), seed=1)

@@ -36,6 +36,7 @@ from softq.rowprog.onnx.interface import INTERFACE
 from softq.rowprog.tabulate import tabulate_or_keep
 from softq.rowprog.types import Kind
 from tests.amount import amount
+from tests.skips import OTHER_PROCESSOR
 from tests.test_methods import some_fitted
 
 Array = NDArray[np.generic]
@@ -323,7 +324,10 @@ def rows_of(shape: tuple[int, ...], kind: DType, seed: int = 0) -> Array:
     return rng.integers(kind.low, kind.high + 1, shape).astype(kind.numpy)
 
 
-needs_host = pytest.mark.skipif(not MACHINES or shutil.which("gcc") is None, reason="needs gcc and an x86-64 processor")
+MISSING = OTHER_PROCESSOR if not MACHINES else "needs gcc" * (shutil.which("gcc") is None)
+"""Why kernels cannot run here, or nothing."""
+
+needs_host = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 @needs_host

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,11 +15,11 @@ from softq.artifact.machine import Cpu
 from softq.rowprog import Program
 from tests import test_rowprog_ops as ops
 from tests.rowhost import Array, Outputs
-from tests.test_native_rows import HOST, MACHINES, Host, each_machine
+from tests.test_native_rows import HOST, Host, each_machine, needs_host
 from tests.test_rowprog_ops import *  # noqa: F403  (collected here a second time)
 
 pytestmark = [
-    pytest.mark.skipif(not MACHINES or shutil.which("gcc") is None, reason="needs gcc and an x86-64 processor"),
+    needs_host,
     # All of them are in the quick run of the other backends.
     pytest.mark.quick_cases(5),
 ]

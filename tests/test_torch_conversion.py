@@ -65,7 +65,7 @@ def test_verdicts_are_those_of_the_exported_model_and_the_rest_stays(model: Any)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("fit", [False, True], ids=["built in", "fitted"])
+@pytest.mark.parametrize("fit", [pytest.param(False, marks=pytest.mark.slow), True], ids=["built in", "fitted"])
 def test_one_plan_is_for_the_module_and_for_its_onnx_model(fit: bool, model: Any, tmp_path: Path) -> None:
     batches = [(torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(seed)),) for seed in range(4)]
     options: dict[str, Any] = {"calibration": batches} if fit else {}

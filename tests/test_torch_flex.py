@@ -68,6 +68,7 @@ def test_masks_biases_groups_and_numbers_per_head_are_those_of_the_attention() -
     assert float((found - st.attention(query, key, value, added, enable_gqa=True, method=other)).abs().max()) > 1e-3
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("method", [name for name in METHODS.entries() if name not in STATEFUL + IN_GROUPS])
 def test_every_method_is_that_of_the_attention_without_a_compiler(
