@@ -3,6 +3,7 @@
 #   PYTEST_OPTIONS=--fail-on-skip   a skipped test is a failure, but for the reasons in tests/skips.py (.ci/run)
 # make test-all  make test, and the slow tests; needs what .ci/run installs and Yosys and ABC, and a skipped test is a failure
 # make mutants   breaks softq in one place after the other and checks that a test finds each
+# make mutants RANDOM=40 BASE=COMMIT   the same in places that are drawn by the hash of a commit (tests/mutants/drawn.py); hours, goes on where it was ended
 # make fuzz SECONDS=600   files that are nearly right, given to everything that reads one, and drivers in C, which need clang (tests/fuzz)
 # make runtimes  runs converted models in older releases of onnxruntime, with their compiled operators too
 # make integrations  tries softq inside other tools, each in an environment of its own under build/integrations (examples/integrations)
@@ -65,8 +66,9 @@ types: $(VENV)/.dev
 pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' --durations=30 $(PYTEST_OPTIONS) tests
 
+WORKERS ?= 2
 mutants: $(VENV)/.dev
-	$(BIN)/python -m tests.mutants
+	$(BIN)/python -m $(if $(RANDOM),tests.mutants.drawn --count $(RANDOM) --workers $(WORKERS) $(if $(BASE),--base $(BASE)),tests.mutants)
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m build --wheel --outdir build/dist . > build-wheel.log 2>&1 || (cat build-wheel.log; rm -f build-wheel.log; exit 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -14,32 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.mutants import ROOT, Mutant, mutants
+from tests.mutants import Mutant, mutants
+from tests.mutants.trees import MOST_SECONDS, copy_tree, imports_from, run_python
 
 AT_ONCE = 2
-MOST_SECONDS = 600
-"""Of one run of pytest; a mutant that never ends counts as one that survives."""
 
 _NO_KILL = re.compile(r"^E +(ImportError|ModuleNotFoundError|SyntaxError|IndentationError|NameError)\b", re.MULTILINE)
 """Errors of a diff that makes no program; no test is needed to find these."""
-
-
-def copy_tree(to: Path) -> None:
-    """Copy the files that git knows, as they are in the working tree."""
-    known = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, known.split("\0")):
-        if os.path.lexists(ROOT / name):
-            (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, to / name, follow_symlinks=False)
-
-
-def run_python(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a tree, whose softq is the one that is imported."""
-    path = os.pathsep.join(filter(None, (str(tree), os.environ.get("PYTHONPATH"))))
-    environment = os.environ | {"PYTHONPATH": path, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=tree, env=environment, capture_output=True, text=True, timeout=MOST_SECONDS
-    )
 
 
 def run_tests(tree: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -59,6 +39,7 @@ def reason_to_live(mutant: Mutant, clean: Path) -> str:
         try:
             result = run_tests(tree, [mutant.test])
         except subprocess.TimeoutExpired:
+            # A mutant that never ends counts as one that survives.
             return f"its test does not end within {MOST_SECONDS} s"
     if result.returncode == 0:
         return f"{mutant.test} passes"
@@ -79,8 +60,8 @@ def main(names: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="softq-mutants-") as folder:
         clean = Path(folder) / "tree"
         copy_tree(clean)
-        imported = run_python(clean, "-c", "import softq; print(softq.__file__)").stdout.strip()
-        if not Path(imported).is_relative_to(clean):
+        imported = imports_from(clean)
+        if imported:
             print(f"softq is imported from {imported!r} and not from the copy, so nothing would be shown")
             return 1
         without = run_tests(clean, list(dict.fromkeys(mutant.test for mutant in chosen)))
