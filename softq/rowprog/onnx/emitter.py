@@ -15,7 +15,7 @@ from softq.errors import UsageError
 from softq.rowprog.onnx.carriers import Carrier
 from softq.rowprog.onnx.interface import DOMAIN, INTERFACE, arguments, function_name, signature
 from softq.rowprog.onnx.rules import RULES
-from softq.rowprog.onnx.walker import Walker, values_of
+from softq.rowprog.onnx.walker import INT64, Walker, values_of
 from softq.rowprog.program import Program
 from softq.rowprog.ranges import Interval, prove
 from softq.rowprog.types import Kind
@@ -40,13 +40,19 @@ class Emission:
 
 
 def emit(
-    program: Program, *, opset: int, max_length: int = 65536, outputs: Sequence[str] | None = None, domain: str = DOMAIN
+    program: Program,
+    *,
+    opset: int,
+    max_length: int = 65536,
+    outputs: Sequence[str] | None = None,
+    domain: str = DOMAIN,
+    trims: bool = True,
 ) -> ir.Function:
     """Return the program as a function of the domain `softq` that imports exactly this opset.
 
     Scores may have any rank from 1 on, and any float type where the program's are f32. Of rows without elements
     onnxruntime gives the rows, but scalars without elements too ([..., 0]: its reductions keep an empty axis), and its
-    Scan cannot go along them at all: it ends the process.
+    Scan cannot go along them at all: it ends the process. No rows at all give no scalars, [..., 1].
 
     Args:
         program: What to emit.
@@ -55,13 +61,14 @@ def emit(
         outputs: Names of the outputs; by default those of the interface. All are float32, rows [..., N] and scalars
             [..., 1]; an integer of more than 24 bits is rounded to it.
         domain: The function's domain.
+        trims: Whether scalars are cut to [..., 1], where there are no rows, too; functions of softq af0a849 do not.
 
     Raises:
         ProofError: the program has no complete proof.
         RefusalError: a value does not fit any type that ONNX runtimes compute in.
         UsageError: the opset is too old, or an output unknown, named twice or named as an input is.
     """
-    return _emit(program, opset, max_length, outputs, exposed=False, domain=domain).function
+    return _emit(program, opset, max_length, outputs, exposed=False, domain=domain, trims=trims).function
 
 
 def emit_exposed(program: Program, *, opset: int, max_length: int = 65536) -> Emission:
@@ -88,6 +95,7 @@ def _emit(
     *,
     exposed: bool,
     domain: str = DOMAIN,
+    trims: bool = True,
 ) -> Emission:
     if opset < OLDEST_OPSET:
         raise UsageError(f"opset is {opset}; functions need {OLDEST_OPSET} or newer")
@@ -103,7 +111,12 @@ def _emit(
     for name in names:
         # A node of its own, so that two outputs of one value, or an input given back, have names of their own.
         kind = Carrier.FLOAT if walker.is_float(program.outputs[name]) else None
-        result = walker.cast(walker.full(program.outputs[name], kind)[0], ir.DataType.FLOAT)
+        result = walker.full(program.outputs[name], kind)[0]
+        if program.outputs[name].kind is Kind.SCALAR and trims:
+            # Of tensors without elements onnxruntime's reductions give the shape of the operand.
+            bounds = walker.constant([0], INT64), walker.constant([1], INT64), walker.last_axis()
+            result = walker.add("Slice", result, *bounds)
+        result = walker.cast(result, ir.DataType.FLOAT)
         result.name = name
         results.append(result)
     nodes = walker.nodes_for(results)
