@@ -16,9 +16,11 @@ from click.testing import CliRunner, Result
 from numpy.typing import NDArray
 
 import softq
+from softq.calibration.sampling import names_of
 from softq.cli import main
 from softq.data import Array, TensorSpec, open_data, without_samples
 from softq.errors import InputError, UsageError
+from softq.sweeps.evaluate.evaluator import data_hash
 from softq.sweeps.records import read
 
 MASK = """<ir_version: 10, opset_import: ["" : 23]>
@@ -293,6 +295,20 @@ def test_parts_of_the_data_keep_the_array_whole() -> None:
         for part, counts in ((data, [2, 2, 1]), (data.between(1, 4), [2, 1]), (data.spread(1, 2), [2])):
             assert [batch.samples for batch in part.batches(2)][: len(counts)] == counts
             assert all(batch.inputs["mask"].tolist() == [[3, 3]] * 3 for batch in part.batches(2))
+
+
+def test_a_sample_is_known_by_all_of_a_shared_array() -> None:
+    """Hashes of samples, by which rows are drawn and studies go on, see it whole, whatever batches and dicts are."""
+    last = whole()
+    last["shared.mask"][-1, -1] += 1
+    parts = [{key: array if "shared" in key else array[part] for key, array in whole().items()}
+             for part in (slice(2), slice(2, None))]  # fmt: skip
+    names = {name: [sample for batch in open_data(items, SPECS).batches(size) for sample in names_of(batch)]
+             for name, items, size in (("whole", [whole()], 5), ("parts", parts, 1), ("last", [last], 5))}  # fmt: skip
+    assert names["whole"] == names["parts"]
+    assert len({*names["whole"], *names["last"]}) == 10
+    one, two, other = (data_hash(open_data(items, SPECS), 2) for items in ([whole()], parts, [last]))
+    assert (one == two, one == other) == (True, False)
 
 
 def test_an_array_that_names_the_samples_of_a_run_fixes_them() -> None:
