@@ -174,6 +174,13 @@ def test_text_without_a_mask_is_one_row_of_tokens() -> None:
     words = ("--text", "text.txt", "--tokenizer", "tokenizer.json", "--length", "3")
     assert softq("data", "model.onnx", "out.npz", *words).exit_code == 0
     assert arrays()["input_ids"].tolist() == [[1, 2, 3], [4, 5, 6]]
+    masks = ", int64[N, L] attention_mask, int64[N, L] token_type_ids, int64[1, L] position_ids"
+    save(ENCODER.replace(masks, ", int64[L] position_ids"))
+    assert softq("data", "model.onnx", "out.npz", *words).exit_code == 0
+    assert {name: array.tolist() for name, array in arrays().items()} == {
+        "input_ids": [[1, 2, 3], [4, 5, 6]],
+        "shared.position_ids": [0, 1, 2],
+    }
 
 
 def test_arrays_are_cast_where_that_is_asked_for() -> None:
