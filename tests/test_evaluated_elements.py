@@ -292,6 +292,20 @@ def test_constants_that_lie_about_their_size_stay() -> None:
     assert [node.op_type for node in work.graph] == ["ConstantOfShape", "Add"]
 
 
+def test_constants_are_folded_until_they_take_the_memory() -> None:
+    lines = " ".join(f"z{i} = ConstantOfShape (n) y{i + 1} = Add (y{i}, z{i})" for i in range(5))
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]> g (float[256,256] y0) => (float[256,256] y5)
+        <{", ".join(f"float[256,256] z{i}" for i in range(5))}, int64[2] n = {{256, 256}}> {{ {lines} }}"""
+    )
+    work = ir.from_proto(model)
+    with limits.limited(memory=1 << 20):
+        FoldConstants()(work)
+    assert [node.op_type for node in work.graph if node.op_type != "Add"] == ["ConstantOfShape"] * 3
+    FoldConstants()(work)
+    assert {node.op_type for node in work.graph} == {"Add"}
+
+
 @pytest.mark.parametrize(("steps", "left"), [(1, []), (2, ["Gather"])])
 def test_sums_of_shapes_with_one_another_are_not_followed(steps: int, left: list[str]) -> None:
     step = "c{i} = Unsqueeze (v{i}, a1) m{i} = Add (c{i}, v{i}) v{j} = Reshape (m{i}, last) "

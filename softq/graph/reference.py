@@ -37,14 +37,17 @@ class TooLargeError(Exception):
 
 
 class Budget:
-    """What may be computed for a model: as much as `softq.limits` says.
+    """What may be computed for a model, in elements of cheap operators.
+
+    Args:
+        most: As many; None for as many as `softq.limits` says.
 
     Attributes:
-        used: What was, in elements of cheap operators.
+        used: How many were.
     """
 
-    def __init__(self) -> None:
-        self.used = 0
+    def __init__(self, most: int | None = None) -> None:
+        self._most, self.used = most, 0
 
     def take(self, cost: int) -> None:
         """Take elements off.
@@ -53,7 +56,8 @@ class Budget:
             InputError: there are no more.
         """
         self.used += cost
-        if self.used > (most := current().evaluated):
+        most = self._most or current().evaluated
+        if self.used > most:
             raise InputError(
                 f"telling which functions of scores the model writes out takes more than {most} computed elements "
                 "(--limit-evaluated changes that)"

@@ -10,6 +10,7 @@ from softq.graph.constants import become_constants, evaluate, is_pure
 from softq.graph.queries import constant
 from softq.graph.reference import Budget
 from softq.graph.view import Container
+from softq.limits import current
 from softq.passes import NodePass, PassEntry
 
 LIMIT = 1 << 20
@@ -39,8 +40,8 @@ class FoldConstants(NodePass):
         self._budget = Budget()
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Fold until as much is computed as `softq.limits` allows; other nodes stay."""
-        self._budget = Budget()
+        """Fold until results would take as much memory as `softq.limits` allows; other nodes stay."""
+        self._budget = Budget(current().memory // 8)
         return super().call(model)
 
     def _rewrite(self, node: ir.Node, container: Container) -> bool:
