@@ -44,18 +44,6 @@ def _read_types(node: ir.Node) -> Sequence[str] | None:
     return signature.types.format(**numbers).split("; ")
 
 
-def _skip(node: ir.Node) -> Sequence[str]:
-    # The last of the four outputs is the sum that is normalised.
-    return ["o0 = Add (i0, i1)", *(["o3 = Identity (o0)"] if is_read(node, 3) else [])]
-
-
-def _embedding(node: ir.Node) -> Sequence[str]:
-    # Inputs: input_ids, segment_ids, word_embedding, ...; outputs: the embedding, one int32 per sample, the sum.
-    lines = ["o0 = Gather (i2, i0)", "middle = Constant <value: tensor = int64[1] {1}> ()"]
-    lines += ["ids = Cast <to: int = 6> (i0)", "o1 = ReduceSum <keepdims: int = 0> (ids, middle)"]
-    return [*lines, *(["o2 = Identity (o0)"] if is_read(node, 2) else [])]
-
-
 def _attention(node: ir.Node) -> Sequence[str] | None:
     """Return lines for [batch, sequence, width of V] of an input [batch, sequence, width]."""
     sizes = node.attributes.get("qkv_hidden_sizes")
@@ -95,13 +83,6 @@ def _fused_matmul(node: ir.Node) -> Sequence[str] | None:
     left = f"{left[0]}...{left[1]}" if flags["transBatchA"] else f"...{left}"
     right = f"{right[0]}...{right[1]}" if flags["transBatchB"] else f"...{right}"
     return [f'o0 = Einsum <equation: string = "{left},{right}->...ij"> (i0, i1)']
-
-
-def _packed_matmul(node: ir.Node) -> Sequence[str]:
-    """Return lines for [..., N] of [..., K], where the weights are packed."""
-    inner, columns = node.attributes.get_int("K", 0), node.attributes.get_int("N", 0)
-    lines = [f"shape = Constant <value: tensor = int64[2] {{{inner}, {columns}}}> ()"]
-    return [*lines, "weights = ConstantOfShape (shape)", "typed = CastLike (weights, i0)", "o0 = MatMul (i0, typed)"]
 
 
 def _grouped_attention(node: ir.Node) -> Sequence[str] | None:
@@ -163,11 +144,9 @@ def _convolution(node: ir.Node) -> Sequence[str]:
 _BODIES: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {
     "Attention": _attention,
     "DynamicQuantizeLSTM": _recurrence,
-    "EmbedLayerNormalization": _embedding,
     "FusedConv": _convolution,
     "FusedMatMul": _fused_matmul,
     "GroupQueryAttention": _grouped_attention,
-    "MatMulNBits": _packed_matmul,
     "MultiHeadAttention": _multi_head_attention,
     "NhwcMaxPool": lambda node: _pool(node, "MaxPool", channels_last=True),
     "QGemm": _quantized_gemm,
@@ -176,6 +155,4 @@ _BODIES: Mapping[str, Callable[[ir.Node], Sequence[str] | None]] = {
     "QLinearGlobalAveragePool": lambda node: _pool(node, "GlobalMaxPool"),
     "QLinearReduceMean": _mean,
     "QuantizeLinear": lambda node: ["o0 = CastLike (i0, i2)" if has_input(node, 2) else "o0 = Cast <to: int = 2> (i0)"],
-    "SkipLayerNormalization": _skip,
-    "SkipSimplifiedLayerNormalization": _skip,
 }

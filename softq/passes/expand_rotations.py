@@ -20,8 +20,7 @@ class ExpandRotations(BodyPass):
         shapes = [None if value is None or value.shape is None else list(value.shape) for value in node.inputs[:3]]
         x, positions, cosines = shapes
         given = {n: node.attributes.get_int(n, 0) for n in ("num_heads", "rotary_embedding_dim", "interleaved")}
-        scaled = node.attributes.get_float("scale", 1.0) != 1.0 or node.attributes.get_int("is_packed_batching", 0)
-        if x is None or positions is None or cosines is None or scaled or len(x) not in (3, 4):
+        if x is None or positions is None or cosines is None or len(x) not in (3, 4):
             return None
         width, heads = x[-1], given["num_heads"]
         if len(x) == 3:
