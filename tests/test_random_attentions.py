@@ -21,7 +21,6 @@ pytest.importorskip("tvm")
 
 import softq
 from softq.compiler.fusion import attention
-from softq.compiler.tvm_errors import is_of_tvm
 from tests.built import Array
 from tests.native import Executor, build_program, guarded_attentions
 from tests.random_attentions import DrawnAttention, draw_attention
@@ -36,33 +35,28 @@ def compare(found: Mapping[str, Array], wanted: Mapping[str, Array], coarse: flo
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4 + coarse, equal_nan=False, err_msg=name)
 
 
-def try_attention(drawn: DrawnAttention) -> str | None:
-    """Build an attention, for the processor and where its lengths are fixed in C; return why it was refused, if so."""
-    try:
-        with guarded_attentions() as parts:
-            program = build_program(drawn.model)
-        executor = Executor(program, parts)
-        for feed, wanted in zip(drawn.feeds, drawn.wanted, strict=True):
-            compare(executor(feed), wanted, drawn.coarse)
-        if len(drawn.feeds) == 1:
-            with tempfile.TemporaryDirectory() as folder:
-                found = run(drawn.model, drawn.feeds[0], drawn.wanted[0], Path(folder), ADDRESS)
-            compare(found, drawn.wanted[0], drawn.coarse)
-    except softq.SoftqError as error:
-        assert error.__cause__ is None or not is_of_tvm(error.__cause__), error  # noqa: PT017
-        return str(error)
-    return None
+def run_attention(drawn: DrawnAttention) -> None:
+    """Build an attention for the processor, and in C if its lengths are numbers, and compare what each gives."""
+    with guarded_attentions() as parts:
+        program = build_program(drawn.model)
+    executor = Executor(program, parts)
+    for feed, wanted in zip(drawn.feeds, drawn.wanted, strict=True):
+        compare(executor(feed), wanted, drawn.coarse)
+    if len(drawn.feeds) == 1:
+        with tempfile.TemporaryDirectory() as folder:
+            found = run(drawn.model, drawn.feeds[0], drawn.wanted[0], Path(folder), ADDRESS)
+        compare(found, drawn.wanted[0], drawn.coarse)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_attentions(seed: int) -> None:
-    assert try_attention(draw_attention(Random(seed))) is None
+    run_attention(draw_attention(Random(seed)))
 
 
 @pytest.mark.slow
 def test_four_hundred_random_attentions() -> None:
-    refused = {seed: try_attention(draw_attention(Random(seed))) for seed in range(400)}
-    assert not {seed: why for seed, why in refused.items() if why is not None}
+    for seed in range(400):
+        run_attention(draw_attention(Random(seed)))
 
 
 OPERANDS = "float[B,2,S,4] q, float[B,2,4,L] k, float[B,2,L,3] v"

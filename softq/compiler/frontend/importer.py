@@ -285,7 +285,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         result = self._convert_operator(proto.op_type, given, attributes, self.opset)
         if isinstance(result, relax.Tuple):
             return [self.bb.emit(field, name_hint=node.name) for field in result.fields]
-        result = self.bb.emit(result, name_hint=node.name)
+        result = self.context.emit(result, node.name)
         if isinstance(result.ty, relax.TupleType):
             return [self.bb.emit(relax.TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
         return [result]

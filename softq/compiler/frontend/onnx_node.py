@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import tvm
 from numpy.typing import NDArray
 from tvm import relax, tirx
+from tvm_ffi.structural import structural_equal
 
 from softq.artifact.program import Limit, Size
 from softq.compiler.backend import KernelOperator
@@ -80,6 +82,16 @@ class ImportContext:
                 raise RefusalError(f"TVM gives no {name!r}, which the model uses")
             self.tensors[name] = self.written(*self.sizes[name])
         return self.tensors[name]
+
+    def emit(self, value: relax.Expr, name: str) -> relax.Expr:
+        """Bind a value to a variable, whose lengths have their simplest form as in kernels of TVM's, 1 + n as n + 1."""
+        value = self.bb.normalize(value)
+        dims = getattr(getattr(value.ty, "shape", None), "values", ())
+        simple = [expression(simplified(dim)) for dim in dims]
+        if isinstance(value, tvm.ir.Call) and not all(map(structural_equal, dims, simple)):
+            dtype, value = str(value.ty.dtype), relax.Call(value.op, value.args, value.attrs, value.ty_args)
+            relax.expr._update_type(value, relax.TensorType(simple, dtype))  # pyright: ignore[reportPrivateUsage]
+        return self.bb.emit(value, name_hint=name)
 
     def written(self, values: Sizes, dtype: str) -> relax.Expr:
         """Return sizes as a tensor."""
@@ -221,7 +233,7 @@ class Node:
 
     def emit(self, value: relax.Expr, hint: str | None = None) -> relax.Expr:
         """Bind a value to a variable."""
-        return self.importer.bb.emit(value, name_hint=hint or self.name)
+        return self.importer.emit(value, hint or self.name)
 
     def call(self, name: str, operator: KernelOperator, arguments: Sequence[relax.Expr], types: Any) -> relax.Expr:
         """Return the result of a kernel of our own."""

@@ -22,6 +22,7 @@ from softq.compiler.tir.loop_fusion import ITEMS, fuse_loops
 from softq.compiler.tir.partial_sums import with_partial_sums
 from softq.compiler.tir.simplification import simplify
 from softq.compiler.tir.symbolic import Dim, key, plain
+from softq.compiler.tvm_errors import is_of_tvm
 
 # So many elements make a work item, where there are more: items are numbered over the axes before them, and finding
 # an element's place from its number takes a division for each axis.
@@ -132,11 +133,22 @@ def _schedule(function: tirx.PrimFunc, rows: bool, single: bool) -> tirx.PrimFun
             spatial = spatial[: len(spatial) - (1 if rows else _inner(schedule, block, spatial))]
             if not spatial:
                 continue  # One row is one work item.
-        outer = schedule.fuse(*spatial) if len(spatial) > 1 else spatial[0]
+        outer = _fuse(schedule, spatial)
         schedule.annotate(outer, ITEMS, 1)
         if reduced:
             schedule.decompose_reduction(block, loops[reduced[0]])
     return schedule.mod["main"]
+
+
+def _fuse(schedule: s_tir.Schedule, loops: Sequence[Any]) -> Any:
+    """Return the loop over work items: over the first of some loops, as many as TVM knows how to count together."""
+    for count in range(len(loops), 1, -1):
+        try:
+            return schedule.fuse(*loops[:count])
+        except Exception as error:
+            if not is_of_tvm(error):
+                raise
+    return loops[0]
 
 
 def _inner(schedule: s_tir.Schedule, block: Any, loops: Sequence[Any]) -> int:

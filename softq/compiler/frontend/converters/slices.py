@@ -40,23 +40,36 @@ def _slice(node: Node) -> list[relax.Expr]:
         low, high = (_bound(node, dims[axis], v, step, v is end) for v in (start, end))
         if equal(low, 0) and equal(high, dims[axis]) and step == 1:
             continue
-        if isinstance(low, int) and isinstance(high, int) and step > 0:
-            high = max(low, high)  # nothing, where it ends before it begins
-        elif step > 0:
-            high = simplified(expression(low) + expression(length_between(node, low, high)))
         if step < 0:
             if not all(isinstance(v, int) for v in (start, end)):
                 return [_by_numbers(node, [plain(d) for d in node.shape(0)])]
             # TVM counts an end of -1 from the back, where it stands for "before the first": the elements are named.
             assert isinstance(low, int)
             assert isinstance(high, int)
-            part = relax.op.take(x, constant(np.arange(low, high, step)), axis, mode="clip")
+            x = node.emit(relax.op.take(x, constant(np.arange(low, high, step)), axis, mode="clip"))
+        elif isinstance(low, int) and isinstance(high, int):
+            high = max(low, high)  # nothing, where it ends before it begins
+            x = node.emit(relax.op.strided_slice(x, [axis], [low], [high], [step], assume_inbound=True))
         else:
-            bounds = [expression(low)], [expression(high)]
-            part = relax.op.strided_slice(x, [axis], *bounds, [step], assume_inbound=True)
-        x = node.emit(part)
+            # A bound that is a number is one that every run has on its axis.
+            reaches = isinstance(low, int) and equal(high, dims[axis])
+            length = simplified(expression(high) - low) if reaches else length_between(node, low, high)
+            dims[axis] = simplified(tirx.floordiv(expression(length) + (step - 1), integer(step)))
+            x = _part(node, x, axis, low, dims, step)
         dims = [plain(d) for d in node.importer.dims(x, node.name)]
     return [x]
+
+
+def _part(node: Node, x: relax.Expr, axis: int, begin: Dim, shape: Sequence[Dim], step: int = 1) -> relax.Expr:
+    """Return a part of this shape, every `step`-th along an axis; TVM's own operator may give it another length."""
+
+    def compute(values: Any, lengths: Any, first: Any) -> Any:
+        def element(*at: Any) -> Any:
+            return values[tuple(first[0] + i * step if place == axis else i for place, i in enumerate(at))]
+
+        return te.compute(lengths, element, name="part")
+
+    return emit(node, "part", compute, x, shape, [begin])
 
 
 _TO_THE_END = 2**20
@@ -158,15 +171,8 @@ def _split(node: Node) -> list[relax.Expr] | None:
         node.require(Limit(size(over), 0, 0, f"the parts of Split {node.name} are not as long as its input"))
     results, begin = list[relax.Expr](), integer(0)
     for part in parts:
-        shape = [expression(part if i == axis else d) for i, d in enumerate(dims)]
-
-        def compute(values: Any, shape: Any, first: Any) -> Any:
-            def element(*at: Any) -> Any:
-                return values[tuple(i + first[0] if place == axis else i for place, i in enumerate(at))]
-
-            return te.compute(shape, element, name="part")
-
-        results.append(emit(node, "part", compute, x, shape, [begin]))
+        shape = [part if i == axis else d for i, d in enumerate(dims)]
+        results.append(_part(node, x, axis, begin, shape))
         begin = begin + expression(part)
     return results
 
