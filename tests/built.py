@@ -17,6 +17,11 @@ import softq
 Array = np.ndarray[Any, Any]
 
 
+def causes(error: BaseException) -> list[BaseException]:
+    """Return what an error was raised from, and what that was."""
+    return [] if error.__cause__ is None else [error.__cause__, *causes(error.__cause__)]
+
+
 def check(
     graph: str | onnx.ModelProto,
     feeds: Sequence[Mapping[str, Array]],

@@ -77,3 +77,29 @@ def test_indices_from_one_length_to_another_which_may_be_less(tmp_path: Path) ->
     check(graph, [{"x": np.arange(a, dtype=np.float32), "y": np.ones(2, np.float32)} for a in (2, 5)], tmp_path)
     with softq.load(tmp_path / "built") as built, pytest.raises(softq.InputError, match="counts from the end"):
         built({"x": np.ones(2, np.float32), "y": np.ones(3, np.float32)})
+
+
+TRIANGLES = {
+    "added above the diagonal": "low = ConstantOfShape <value = float[1] {-3e38}> (square)"
+    " mask = Trilu <upper = 1> (low, one) m = Add(s, mask)",
+    "added above a computed diagonal": """low = ConstantOfShape <value = float[1] {-3e38}> (square)
+        rows = Squeeze(length) all = Shape <start = 2, end = 3> (k) columns = Squeeze(all) past = Sub(columns, rows)
+        from = Add(past, one) mask = Trilu <upper = 1> (low, from) m = Add(s, mask)""",
+    "chosen below the diagonal": """ones = ConstantOfShape <value = bool[1] {1}> (square)
+        seen = Trilu <upper = 0> (ones) m = Where(seen, s, least)""",
+}
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("name", TRIANGLES)
+def test_causal_masks_by_triangles(name: str, tmp_path: Path) -> None:
+    """The diagonal's number has no axes: between the products of an attention it is in no row."""
+    graph = f"""g (float[B,2,S,4] q, float[B,2,S,4] k, float[B,2,S,3] v) => (float[B,2,S,3] y)
+    <int64 one = {{1}}, float least = {{-1e9}}> {{
+        turned = Transpose <perm = [0, 1, 3, 2]> (k) s = MatMul(q, turned)
+        length = Shape <start = 2, end = 3> (q) square = Concat <axis = 0> (length, length)
+        {TRIANGLES[name]} p = Softmax(m) y = MatMul(p, v) }}"""
+    rng = np.random.default_rng(0)
+    feeds = [{n: rng.standard_normal((batch, 2, rows, 3 if n == "v" else 4), np.float32) for n in "qkv"}
+             for batch, rows in ((1, 1), (2, 5), (1, 70))]  # fmt: skip
+    check(graph, feeds, tmp_path, relative=1e-4, absolute=1e-5)

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 import softq
 from softq.compiler.frontend.converters import converters, full_name
+from softq.compiler.tvm_errors import is_of_tvm
 from softq.passes import PASSES
 from tests.amount import amount
+from tests.built import causes
 from tests.random_graph import DrawnModel, Graph, draw_graph, is_absent
 from tests.random_operators import OLD, OPERATORS
 
@@ -25,7 +27,7 @@ REFUSED: list[str] = []
 
 
 def compare(drawn: DrawnModel, name: object) -> None:
-    """Build a model and compare its run; a refusal is counted."""
+    """Build a model and compare its run; a refusal of softq's is counted, one that TVM fails on is a fault."""
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / "built"
         try:
@@ -33,6 +35,8 @@ def compare(drawn: DrawnModel, name: object) -> None:
             with softq.load(built) as session:
                 found = session(dict(drawn.feeds))
         except softq.SoftqError as error:
+            if any(map(is_of_tvm, causes(error))):
+                raise
             REFUSED.append(f"{name}: {error}")
             return
     for output, want in drawn.wanted.items():

@@ -29,7 +29,7 @@ from softq.compiler.ops.linear import MatMulOp
 from softq.compiler.steps.builder import Builder, Value, tensor_types
 from softq.compiler.steps.product import Epilogue
 from softq.compiler.tir.symbolic import is_number, key
-from softq.compiler.tvm_errors import find_failing, last_line, refusing
+from softq.compiler.tvm_errors import find_failing, refusal_of, refusing
 from softq.errors import RefusalError
 from softq.modelfile import as_model
 from softq.passes import NOTES_KEY
@@ -98,7 +98,7 @@ def _legalize(module: tvm.IRModule, backend: Backend) -> tvm.IRModule:
         # TVM's own checks of an operator's arguments, in words of its own.
         name = find_failing(module, tvm.ir.transform.Sequential(passes))
         what = "the model" if name is None else repr(name)
-        raise RefusalError(f"TVM cannot lower {what}: {last_line(error)}") from error
+        raise refusal_of(f"TVM cannot lower {what}") from error
 
 
 class _Walk(Lowering):

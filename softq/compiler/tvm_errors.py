@@ -1,4 +1,4 @@
-"""Errors of TVM's: whose they are, what they say, and which operator of a module they are about."""
+"""Errors of TVM's: whose they are, what a user is told, and which operator of a module they are about."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tvm import relax
 from softq.errors import RefusalError, SoftqError
 
 
-def last_line(error: BaseException) -> str:
-    """Return what an error of TVM says in the end; before it stand programs and pointers to places in them."""
-    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    # An operator's description is longer than what is said about it.
-    return re.sub(r'ir\.Op\(span=.*?name="([\w.]+)".*?support_level=\d+\)', r"\1", lines[-1].strip())
+def refusal_of(what: str) -> RefusalError:
+    """Return the refusal of a model that TVM fails on: its own words, which are about its programs, are the cause."""
+    return RefusalError(
+        f"{what}: the compiler ends with an error, which `softq --debug` shows; please report it with the model"
+    )
 
 
 def is_of_tvm(error: BaseException) -> bool:
@@ -32,14 +32,14 @@ def refusing(what: str) -> Generator[None]:
     """Make errors of TVM's refusals.
 
     Args:
-        what: What the refusals say in front of TVM's own words.
+        what: What the refusals say first.
     """
     try:
         yield
     except Exception as error:
         if isinstance(error, SoftqError) or not is_of_tvm(error):
             raise
-        raise RefusalError(f"{what}: {last_line(error)}") from error
+        raise refusal_of(what) from error
 
 
 def find_failing(module: tvm.IRModule, lower: Callable[[tvm.IRModule], object]) -> str | None:

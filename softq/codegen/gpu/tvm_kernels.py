@@ -20,7 +20,7 @@ from softq.compiler.tir.expressions import found
 from softq.compiler.tir.loop_nests import Nest, numbers_of, with_pointers
 from softq.compiler.tir.symbolic import key, plain
 from softq.compiler.tir.transforms import flattened, to_plain_loops
-from softq.errors import SoftqError
+from softq.compiler.tvm_errors import refusal_of
 
 THREADS = 128
 
@@ -63,7 +63,7 @@ def source(items: Sequence[tirx.PrimFunc], blocks: Sequence[tirx.PrimFunc], dial
         arch: The device's architecture, if the language is CUDA's.
 
     Raises:
-        SoftqError: TVM cannot write them.
+        RefusalError: TVM cannot write them.
     """
     if not items and not blocks:
         return ""
@@ -73,7 +73,7 @@ def source(items: Sequence[tirx.PrimFunc], blocks: Sequence[tirx.PrimFunc], dial
         module.update(_lowered([_marked(f, target, f) for f in blocks], _LAST))
         text = str(tvm.get_global_func(f"target.build.{target.kind.name}")(module, target).inspect_source())
     except (RuntimeError, ValueError) as error:
-        raise SoftqError(f"TVM cannot write kernels for {dialect.name}: {str(error).splitlines()[-1]}") from error
+        raise refusal_of(f"TVM cannot write kernels for {dialect.name}") from error
     if dialect is not CUDA:
         return text
     # A few words take the place of TVM's header, unless that has types that are needed.

@@ -37,7 +37,7 @@ from softq.compiler.frontend.preflight import WAY_OUT, missing_operators
 from softq.compiler.frontend.shape_folding import LARGEST, sizes
 from softq.compiler.ops.control_flow import Body
 from softq.compiler.tir.symbolic import expression, plain
-from softq.compiler.tvm_errors import last_line
+from softq.compiler.tvm_errors import refusal_of
 from softq.errors import RefusalError, SoftqError
 from softq.input_shapes import open_axes
 from softq.provenance import RowFunction
@@ -244,8 +244,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             except SoftqError as error:
                 raise self._with_option(error, node) from error
             except Exception as error:
-                what = f"TVM cannot import {proto.op_type} {node.name!r}: {last_line(error)}"
-                raise self._with_option(RefusalError(what), node) from error
+                what = f"TVM cannot import {proto.op_type} {node.name!r}"
+                raise self._with_option(refusal_of(what), node) from error
 
     def _import_node(self, proto: onnx.NodeProto, node: Node) -> None:
         results = self._results(proto, node)
