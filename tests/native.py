@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -68,14 +69,22 @@ def guarded_attentions() -> Generator[Parts]:
         yield parts
 
 
+@dataclass(frozen=True)
+class GuardedProgram(Program):
+    """A program with guard bytes in the scratch of its attentions, and where the parts of that lie."""
+
+    parts: Parts = lambda *_: []
+
+
 class Executor:
     """A built program in Python: the same steps as the driver's, one after another, memory filled with noise first.
 
     After each step the guard bytes around its memory are checked, and those between the parts of its scratch.
     """
 
-    def __init__(self, program: Program, parts: Parts = lambda *_: []) -> None:
-        self.program, self._parts = program, parts
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._parts: Parts = program.parts if isinstance(program, GuardedProgram) else lambda *_: []
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder)
             for i, code in enumerate(program.objects):
@@ -144,10 +153,15 @@ class Executor:
         return {program.tensors[number].name: array_of(number) for number in program.outputs}
 
 
-def build_program(model: onnx.ModelProto | ir.Model | str | Path, cpu: str = "native") -> Program:
-    """Return the program of a model for this computer, or for another processor whose programs it runs."""
+def build_program(model: onnx.ModelProto | ir.Model | str | Path, cpu: str = "native") -> GuardedProgram:
+    """Return the program of a model for this computer, or for another processor whose programs it runs.
+
+    The scratch of its attentions has guard bytes.
+    """
     from softq.codegen.cpu.backend import CpuBackend
     from softq.codegen.cpu.machines import host
     from softq.compiler.pipeline import compile_model
 
-    return compile_model(as_model(model), CpuBackend(host("cpu", cpu, "")))
+    with guarded_attentions() as parts:
+        program = compile_model(as_model(model), CpuBackend(host("cpu", cpu, "")))
+    return GuardedProgram(**vars(program), parts=parts)

@@ -22,7 +22,7 @@ pytest.importorskip("tvm")
 import softq
 from softq.compiler.fusion import attention
 from tests.built import Array
-from tests.native import Executor, build_program, guarded_attentions
+from tests.native import Executor, build_program
 from tests.random_attentions import DrawnAttention, draw_attention
 from tests.sanitized import ADDRESS, run
 from tests.test_gpu_build import on_device, opencl_of
@@ -37,9 +37,7 @@ def compare(found: Mapping[str, Array], wanted: Mapping[str, Array], coarse: flo
 
 def run_attention(drawn: DrawnAttention) -> None:
     """Build an attention for the processor, and in C if its lengths are numbers, and compare what each gives."""
-    with guarded_attentions() as parts:
-        program = build_program(drawn.model)
-    executor = Executor(program, parts)
+    executor = Executor(build_program(drawn.model))
     for feed, wanted in zip(drawn.feeds, drawn.wanted, strict=True):
         compare(executor(feed), wanted, drawn.coarse)
     if len(drawn.feeds) == 1:
@@ -130,10 +128,9 @@ def wanted_of(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, A
 @pytest.mark.parametrize("name", [*LONGER, *OTHER_ROWS])
 def test_rows_of_other_lengths_and_numbers(name: str) -> None:
     model = model_of({**LONGER, **OTHER_ROWS}[name])
-    with guarded_attentions() as parts:
-        program = build_program(model)
+    program = build_program(model)
     assert name in OTHER_ROWS or any("attention" in step.kernel for step in program.steps)
-    executor = Executor(program, parts)
+    executor = Executor(program)
     for batch, rows, length in ((1, 3, 4), (2, 5, 33), (2, 60, 32), (3, 9, 700)):
         feeds = feeds_of(model, B=batch, S=rows, L=length)
         compare(executor(feeds), wanted_of(model, feeds))
