@@ -72,7 +72,7 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
 
 def _explain(last: ir.Node, total: ir.Node) -> str:
     if not is_op(total, "ReduceSum", "ReduceL1"):
-        return "and softq recognises sums of rows by ReduceSum and products with ones alone"
+        return "and softq recognises only sums of rows by ReduceSum or products with ones"
     above = operand(last, 0)
     inner = () if above is None else walk_above(above, lambda n: n is not total, 24)
     if any(is_op(v.producer(), "MatMul", "Gemm", "Einsum") for v in inner):

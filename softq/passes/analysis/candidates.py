@@ -156,7 +156,7 @@ def _find_usage(match: Match, behind: Behind | None, node: ir.Node, facts: Facts
         return replace(usage, role=role, logs=(), why=why)
     # The product with the values is inside the operator; what comes out is no longer a weight.
     if not match.weighs and "ttention" not in node.op_type:
-        return Usage("other", "nothing")
+        return Usage("other", "nothing", why="its weights stay in the operator")
     usage = Usage("attention", "itself")
     shown = match.shown and tell_choices(usage, "the operator", match.shown, match.axis, facts)
     return shown or usage

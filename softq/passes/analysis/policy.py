@@ -91,33 +91,30 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
     tail = f"; {site.verdict.reason}" if site.verdict.reason else ""
     if around is not None:
         tail += f"; together with the operators before it, it is {_describe(around)}"
+    inside = site.consumer == "itself"
+    use = "the product with V is inside the operator" if inside else f"the result goes into {site.consumer}"
     kept = f"{_KEPT.get(site.role, '')} ({finding.why})"
-    if site.role != "attention" and (chosen or policy.all_sites):
-        counts = ", and check counts the choices that change" if site.role == "selector" else ""
-        tail += f"; by default it is kept: {kept}{counts}"
+    counts = ", and check counts the choices that change" if site.role == "selector" else ""
+    tail = (f"attention: {use}" if site.role == "attention" else f"by default it is kept: {kept}{counts}") + tail
     if finding.mask.why:
         tail += f"; its mask stays in the scores: {finding.mask.why}"
     if finding.order is not None and (chosen is None if policy.rewrites is None else site.id in policy.rewrites):
         reader = f"{site.consumer} of node {node_label(finding.order.reader)}"
         reason = f"only the order of its weights is used, by {reader}: the scores have the same order"
         if finding.order.normalized is not None:
-            reason = (
-                f"the weights that {reader} picks are divided by their sum: the softmax of the picked scores does it"
-            )
+            reason = f"what {reader} picks is divided by its sum, which gives the softmax of the picked scores"
         return replace(finding, site=replace(site, verdict=Verdict("convert", reason), rewrite=finding.order.kind))
     able = policy.logarithms if isinstance(policy.logarithms, bool) else site.id in policy.logarithms
     if site.logarithm and not able:
         taker = "its result is" if finding.match.logarithm else "the graph takes"
         verdict = Verdict("keep", _EXACT_ONLY.format(taker))
     elif chosen is not None:
-        verdict = Verdict("convert", f"selected{tail}")
+        verdict = Verdict("convert", f"selected; {tail}")
         verdict = verdict if site.id in chosen else Verdict("keep", "not among the selected sites")
     elif policy.all_sites:
-        verdict = Verdict("convert", f"all sites were asked for{tail}")
+        verdict = Verdict("convert", f"all sites were asked for; {tail}")
     elif site.role == "attention":
-        inside = site.consumer == "itself"
-        use = "the product with V is inside the operator" if inside else f"the result goes into {site.consumer}"
-        verdict = Verdict("convert", f"attention: {use}{tail}")
+        verdict = Verdict("convert", tail)
     elif site.consumer == "nothing":
         verdict = Verdict("keep", "nothing reads its result")
     else:
