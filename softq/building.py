@@ -57,7 +57,7 @@ def parse_target(text: str) -> TargetSpec:
         UsageError: the target or an option is unknown, or the text has another form.
     """
     name, settings = _split(text, "target")
-    target = TARGETS.get(name)
+    target = TARGETS.open(name)
     return TargetSpec(target, target.configure(settings))
 
 
@@ -78,7 +78,7 @@ def parse_package(text: str) -> tuple[Package, PackageOptions]:
         UsageError: the form or an option is unknown, or the text has another form.
     """
     name, settings = _split(text, "package")
-    package = PACKAGES.get(name)
+    package = PACKAGES.open(name)
     return package, package.configure(settings)
 
 
@@ -129,7 +129,7 @@ def build(
     """
     check_names("methods", methods)
     for method in methods:
-        METHODS.get(os.fspath(method))
+        METHODS.open(os.fspath(method))
     spec = parse_target(target)
     packing = None if package is None else parse_package(package)
     if spec.target.build is None:

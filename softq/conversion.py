@@ -97,7 +97,7 @@ def inspect(
         InputError: the file is no usable ONNX model.
         UsageError: a glob matches no site, the method is unknown, or there is no tensor of a mask's name.
     """
-    chosen = METHODS.get(DEFAULT_METHOD if method is None else method)
+    chosen = METHODS.open(DEFAULT_METHOD if method is None else method)
     check_names("sites", sites)
     check_names("masks", masks)
     assumed = Assumed(frozenset(masks), allow_float32)
@@ -175,7 +175,9 @@ def convert(
     """
     followed = None if plan is None else as_plan(plan)
     if method is not None:
-        method = METHODS.get(method).name if followed is None or not method.endswith(".py") else _know(method, followed)
+        method = (
+            METHODS.open(method).name if followed is None or not method.endswith(".py") else _know(method, followed)
+        )
     if followed is not None and max_length not in (None, followed.max_length):
         raise UsageError(f"max_length is {max_length}; the plan was made for {followed.max_length}")
     if max_length is None:
@@ -369,7 +371,7 @@ def _know(file: str, plan: Plan) -> None:
     Raises:
         UsageError: the plan does not.
     """
-    name = METHODS.get(file).name
+    name = METHODS.open(file).name
     if name not in {site.method for site in plan.sites}:
         raise UsageError(f"a plan settles method already, and this one does not name {name}, which {file!r} holds")
 

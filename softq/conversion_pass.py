@@ -45,7 +45,7 @@ class SoftqPass(ir.passes.FunctionalPass):
         super().__init__()
         _check(options)
         given = dict(settings or {}) | ({} if bits is None else {"bits": bits})
-        METHODS.get(DEFAULT_METHOD if method is None else method).configure(given)
+        METHODS.open(DEFAULT_METHOD if method is None else method).configure(given)
         self._options: dict[str, Any] = {**options, "method": method, "settings": given}
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

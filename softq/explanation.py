@@ -123,7 +123,7 @@ def explain(
         InputError: the file is no usable ONNX model.
         UsageError: no softmax or more than one has the id, or the method, an option, or a mask's name is unknown.
     """
-    chosen = METHODS.get(method)
+    chosen = METHODS.open(method)
     options = chosen.resolve(chosen.configure(settings or {}), False)
     work = as_model(model)
     check_names("masks", masks)

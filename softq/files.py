@@ -11,7 +11,7 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,6 +25,12 @@ except ImportError:  # Windows
 TEXT_BYTES = 1 << 28
 """Size of the longest text file that is read: outcomes of a study of 100,000 measurements."""
 
+TOML_BYTES = 1 << 20
+"""Size of the longest TOML file that is read."""
+
+_LONG_KEY = re.compile(r"""(?<![^\s[{,])(?:(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*\.[ \t]*){32}""")
+"""A key of more parts than 32: the parser remembers each of its beginnings, which takes the square of its length."""
+
 ON_ITS_WAY = 1 << 28
 """Bytes of a large file after which they are brought to the disk, and forgotten."""
 
@@ -32,53 +38,68 @@ SUFFIX = ".softq-tmp"
 """End of the names of files that are being written."""
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Return a regular file, open for reading: a pipe would wait for ever, a device has no end.
+def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
+    """Return a regular file, open for reading; errors are those of `open_descriptor`."""
+    return os.fdopen(open_descriptor(path, os.O_RDONLY, follow=follow), "rb")
+
+
+def open_descriptor(path: str | os.PathLike[str], flags: int, *, follow: bool = False) -> int:
+    """Return the descriptor of a regular file: a pipe would wait for ever, a device has no end.
+
+    Args:
+        path: The file.
+        flags: As for `os.open`.
+        follow: Whether it may be a symbolic link; in a folder that is written it may not: others may have put it there.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file (`errno.EINVAL`).
+        OSError: it cannot be opened, or is no regular file (`errno.EINVAL`), or a link (`errno.ELOOP`).
     """
+    flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        descriptor = os.open(path, flags if follow else flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
     except ValueError as error:  # a name with a zero in it
         raise OSError(errno.EINVAL, str(error), os.fspath(path)) from error
+    except OSError as error:
+        if error.errno == errno.ELOOP and os.path.islink(path):
+            raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed here", os.fspath(path)) from error
+        raise
     try:
         kind = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(kind):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
         if not stat.S_ISREG(kind):
             raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
-        return os.fdopen(descriptor, "rb")
+        return descriptor
     except BaseException:
         os.close(descriptor)
         raise
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
+def read_text(path: str | os.PathLike[str], most: int = TEXT_BYTES, *, follow: bool = True) -> str:
     """Return the text of a regular file in UTF-8.
 
     Raises:
-        OSError: it cannot be read, or has more than `TEXT_BYTES` bytes.
+        OSError: it cannot be read, or has more than `most` bytes; or it is a link, and not to be followed.
         ValueError: it is not UTF-8.
     """
-    with open_regular(path) as file:
-        data = file.read(TEXT_BYTES + 1)
-    if len(data) > TEXT_BYTES:
-        raise OSError(errno.EFBIG, f"has more than {TEXT_BYTES} bytes", os.fspath(path))
+    with open_regular(path, follow=follow) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"has more than {most} bytes", os.fspath(path))
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start + 1} is not UTF-8") from error
 
 
-def read_json(path: str | os.PathLike[str]) -> Any:
+def read_json(path: str | os.PathLike[str], *, follow: bool = True) -> Any:
     """Return what the JSON in a regular file stands for.
 
     Raises:
         OSError: as in `read_text`.
         ValueError: it is no JSON, or lists in it are too deep inside one another.
     """
-    return parse_json(read_text(path))
+    return parse_json(read_text(path, follow=follow))
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -91,6 +112,24 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError as error:
         raise ValueError("lists or objects in it are too deep inside one another") from error
+
+
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the top table of a regular TOML file.
+
+    Raises:
+        OSError: it cannot be read, or has more than `TOML_BYTES` bytes.
+        ValueError: it is no TOML, or tables in it are too deep inside one another.
+    """
+    import tomllib  # All commands import this file, and few read TOML.
+
+    text = read_text(path, TOML_BYTES)
+    if _LONG_KEY.search(text):
+        raise ValueError("a key has more than 32 parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("lists or tables in it are too deep inside one another") from error
 
 
 def make_folder(folder: str | os.PathLike[str]) -> Path:
@@ -119,35 +158,50 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     write_files({Path(path): text.encode("utf-8")})
 
 
-def write_files(contents: Mapping[Path, bytes]) -> None:
+def write_files(contents: Mapping[Path, bytes], commit: Callable[[], object] | None = None) -> None:
     """Write files, all or none: on an error those that were there are as they were.
+
+    A kill may leave some of them absent, but never new ones beside old ones.
+
+    Args:
+        contents: What each file holds.
+        commit: Gives a file that they go with its place, after all are on the disk and before they have theirs.
 
     Raises:
         InputError: a folder is absent or cannot be written, or the disk is full.
+        OSError: of `commit`.
     """
     staged: list[tuple[str, Path]] = []
     kept: list[tuple[str, Path]] = []
-    written: list[Path] = []
-    target = Path()
+    touched: list[Path] = []
+    target: Path | None = None
+    first = 0 if commit is not None else 1
     try:
         with contextlib.ExitStack() as locks:
             try:
                 for target, data in contents.items():
                     staged.append((_stage(target, data, locks), target))
+                for target in filter(Path.is_file, contents if len(staged) > first else ()):
+                    kept.append((_stage(target, target.read_bytes(), locks), target))
+                    shutil.copystat(target, kept[-1][0])
+                for _, target in reversed(staged[first:]):
+                    touched.append(target)
+                    target.unlink(missing_ok=True)
+                if commit is not None:
+                    target = None
+                    commit()
                 for name, target in staged:
-                    # The last one needs no way back.
-                    if len(written) + 1 < len(staged) and target.exists():
-                        kept.append((_stage(target, target.read_bytes(), locks), target))
-                        shutil.copystat(target, kept[-1][0])
+                    touched.append(target)
                     os.replace(name, target)
-                    written.append(target)
             except BaseException:
-                _restore(kept, written)
+                _restore(kept, touched)
                 raise
             finally:
                 for name, _ in (*staged, *kept):
                     remove(name)
     except OSError as error:
+        if target is None:
+            raise
         raise InputError(f"cannot write '{target}': {error.strerror or error}") from error
 
 
@@ -165,9 +219,9 @@ def _stage(target: Path, data: bytes, locks: contextlib.ExitStack) -> str:
     return file.name
 
 
-def _restore(kept: list[tuple[str, Path]], written: list[Path]) -> None:
+def _restore(kept: list[tuple[str, Path]], touched: list[Path]) -> None:
     old = {target: name for name, target in kept}
-    for target in written:
+    for target in dict.fromkeys(touched):
         with contextlib.suppress(OSError):
             if target in old:
                 os.replace(old[target], target)

@@ -63,7 +63,7 @@ class SitePlan:
         try:
             return METHODS.get(self.method)
         except UsageError as error:
-            file = f"{self.method.replace('-', '_')}.py"
+            file = f"{self.method.removesuffix('.py').replace('-', '_')}.py"
             raise UsageError(f"{error}; one of your own is named by its file: --method {file}") from error
 
     def configure(self) -> Options:

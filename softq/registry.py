@@ -1,8 +1,8 @@
 """Finding the entries of an extension folder: modules that expose one named object each, or a tuple of them.
 
 `softq/methods`, `softq/passes` and `softq/targets` are lists by virtue of being folders. Nothing else keeps a list.
-Packages outside softq add entries through the entry-point groups named in `Folder.group`, and who asks for a name that
-ends in `.py` gets the entry of that file, which has its own name from then on, in this process.
+Packages outside softq add entries through the entry-point groups named in `Folder.group`. A caller who names a file
+adds its entry with `Folder.open`, which has its own name from then on, in this process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar, cast
 
 from softq.errors import SoftqError, UsageError
 from softq.nearest import unknown
-from softq.own_files import import_file
+from softq.own_files import check_trusted, import_file
 from softq.wording import kind_of
 
 
@@ -71,24 +71,35 @@ class Folder(Generic[T]):
         return dict(sorted({**_discover(self), **files}.items()))
 
     def get(self, name: str) -> T:
-        """Return the entry called `name`, or that of the file that `name` is the path of.
+        """Return the entry called `name`, which may come out of a file: no code is loaded for it.
 
         Raises:
-            UsageError: there is none; the message names those nearest to it. Or the file holds none.
+            UsageError: there is none; the message names those nearest to it.
         """
-        if name.endswith(".py"):
-            return self._of_file(name)
         entries = self.entries()
         if name not in entries:
             raise UsageError(unknown(self.noun, name, entries, self.listed_by))
         return entries[name]
+
+    def open(self, name: str) -> T:
+        """Return the entry called `name`, or that of the file `name`, which is run: the user names it, and no file.
+
+        Only the command line, and functions for what a Python caller gives them, call this.
+
+        Raises:
+            UsageError: there is none, or the file holds none; or a file of options names it, which is not trusted.
+        """
+        if not name.endswith(".py"):
+            return self.get(name)
+        check_trusted(name)
+        return self._open_file(name)
 
     def file_of(self, name: str) -> Path | None:
         """Return the file of the user's own that an entry comes from; None of any other."""
         own = _OWN.get(self.group, {}).get(name)
         return None if own is None else own[1]
 
-    def _of_file(self, file: str) -> T:
+    def _open_file(self, file: str) -> T:
         path = Path(os.path.realpath(file))
         if not path.is_file():
             raise UsageError(f"{self.noun} {file!r}: no such file")

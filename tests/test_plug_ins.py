@@ -124,7 +124,7 @@ def test_a_model_of_a_file_is_built_in_python(method: Path, tmp_path: Path, monk
 
 
 def test_whole_numbers_of_a_method_of_a_file_are_those_of_its_floats(method: Path) -> None:
-    own = METHODS.get(str(method))
+    own = METHODS.open(str(method))
     options = own.configure({"width": 4, "step": 0.0625})
     x = np.random.default_rng(0).integers(-128, 128, (5, 40)).astype(np.int8)
     out = run_program(own.program(options, scores=DType.I8), x)
@@ -181,18 +181,18 @@ def test_what_is_wrong_with_a_file_is_one_line(method: Path, change: tuple[str, 
 
 
 def test_names_are_taken_once(method: Path, tmp_path: Path) -> None:
-    METHODS.get(str(method))
+    METHODS.open(str(method))
     (tmp_path / "other").mkdir()
     twin = tmp_path / "other" / "my_ramp.py"
     twin.write_text(method.read_text())
     with pytest.raises(UsageError, match=rf"has the name of that of {re.escape(str(method))}"):
-        METHODS.get(str(twin))
+        METHODS.open(str(twin))
     exact = tmp_path / "exact.py"
     exact.write_text(method.read_text().replace('"my-ramp"', '"exact"'))
     with pytest.raises(UsageError, match="softq or an installed package"):
-        METHODS.get(str(exact))
+        METHODS.open(str(exact))
     with pytest.raises(UsageError, match=r"method 'missing\.py': no such file"):
-        METHODS.get("missing.py")
+        METHODS.open("missing.py")
 
 
 def test_the_package_is_built_installed_and_used(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -75,14 +75,15 @@ def _ends(folder: Path) -> Iterator[str]:
 class NewFolder:
     """A folder on its way, `.NAME.TOKEN.softq-tmp` beside its place; leaving it removes what was not committed.
 
-    Entering it removes what crashed runs left for the same place; a living writer holds a lock on its folder.
+    Entering it removes what crashed runs left for the same place; a living writer holds a lock on its folder. `check`
+    refuses to replace a folder that has other things.
 
     Attributes:
         path: Where the files go meanwhile.
     """
 
-    def __init__(self, goal: Path) -> None:
-        self._goal = goal
+    def __init__(self, goal: Path, check: Callable[[Path], object] = _check_replaceable) -> None:
+        self._goal, self._check = goal, check
         self._lock = -1
         self.path = goal
 
@@ -108,7 +109,7 @@ class NewFolder:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
-            _check_replaceable(self._goal)  # once more: compiling takes a while
+            self._check(self._goal)  # once more: compiling takes a while
             _exchange(self.path, self._goal)
         flush_folder(self._goal.parent)
 

@@ -17,6 +17,7 @@ from softq.artifact import elf, manifest
 from softq.artifact.artifact import Artifact, tensor_specs
 from softq.artifact.library import Contexts, Library
 from softq.errors import InputError, UsageError
+from softq.own_files import check_trusted
 
 MOST_THREADS = 1024
 
@@ -43,6 +44,7 @@ def load(
     """
     if isinstance(threads, bool) or not 1 <= threads <= MOST_THREADS:
         raise UsageError(f"threads is {threads}; allowed is 1 to {MOST_THREADS}")
+    check_trusted(path)
     for left in reversed(range(_TRIES)):
         there = _identity(path)
         try:

@@ -31,6 +31,7 @@ CORES = "softq cores"
 OWN_FILES = frozenset((FIRMWARE, CORES))
 """Kinds whose files have names of their own, which reading the manifest checks."""
 
+_COMPILER_FLAG = re.compile(r"-m[a-z0-9-]+(=[\w.+-]+)?|-fno-[a-z-]+", re.ASCII)
 FIRMWARE_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
 """What files and symbols of a model in C begin with."""
 
@@ -272,6 +273,10 @@ def _check_firmware(manifest: Mapping[str, object], files: Mapping[str, object])
     wanted = {f"{where}/{file}".removeprefix("/") for file in firmware_files(name, str(form))}
     if not wanted <= set(files) or (package is None and wanted != set(files)):
         raise ValueError(f"files are {', '.join(files) or 'none'}; expected {', '.join(sorted(wanted))}")
+    for flag in _list(manifest.get("compiler_flags", []), "compiler_flags"):
+        # Others load plug-ins into the compiler.
+        if not isinstance(flag, str) or not _COMPILER_FLAG.fullmatch(flag):
+            raise ValueError(f"compiler_flags has {flag!r}; expected -mNAME[=VALUE] or -fno-NAME")
     _check_inside(files)
 
 

@@ -29,7 +29,7 @@ from softq.audit.table import extract, to_method
 from softq.audit.task import FLOATS, INTEGERS, Array, Encoding, check_dtype
 from softq.audit.writing import write_reports
 from softq.errors import InputError, UsageError
-from softq.files import lock, make_folder, parse_json, read_json, write_text
+from softq.files import lock, make_folder, open_descriptor, parse_json, read_json, write_text
 from softq.progress import Progress
 
 CONDITIONS, STEPS, METHOD_FILE = "conditions.json", "steps.jsonl", "table_method.py"
@@ -106,8 +106,8 @@ def audit(
     _check(chosen, options, dtype, length, longest, axis)
     scores, result = encodings(dtype, scores, result, chosen.results.get(dtype))
     tolerance = TOLERANCES[dtype] if tolerance is None else tolerance
-    folder = make_folder(out)
-    with RuntimeProcess(chosen, options, python, timeout) as process, _open_steps(folder) as stream:
+    folder = Path(out)
+    with RuntimeProcess(chosen, options, python, timeout) as process, _open_steps(make_folder(out)) as stream:
         conditions: dict[str, Any] = {
             "runtime": chosen.name,
             "options": options,
@@ -190,7 +190,7 @@ def _check(runtime: Runtime, options: Mapping[str, str], dtype: str, length: int
 def _open_steps(folder: Path) -> Generator[int]:
     """Give the file of steps, open for reading and appending, to one process at a time."""
     try:
-        stream = os.open(folder / STEPS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        stream = open_descriptor(folder / STEPS, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     except OSError as error:
         raise InputError(f"cannot write '{folder / STEPS}': {error.strerror or error}") from error
     try:
@@ -211,7 +211,7 @@ def _resume(folder: Path, conditions: Mapping[str, Any], force: bool, stream: in
     done: dict[str, Step] = {}
     try:
         if there.exists() and not force:
-            before = read_json(there)
+            before = read_json(there, follow=False)
             for key, value in conditions.items():
                 if before.get(key) != value:
                     raise UsageError(

@@ -46,6 +46,9 @@ def write_case(
     contents["README.md"] = _readme(fault, about, arrays, sorted([*contents, "README.md"])).encode()
     home = folder / "faults" / name
     try:
+        for place in (home.parent, home):
+            if place.is_symlink():
+                raise InputError(f"cannot write '{place}': it is a symbolic link, which is not followed here")
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write '{home}': {error.strerror or error}") from error

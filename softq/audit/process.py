@@ -20,6 +20,7 @@ from softq.audit.runtimes import Runtime
 from softq.audit.task import Array, Task
 from softq.audit.worker import write_message
 from softq.errors import InputError, SoftqError
+from softq.own_files import check_trusted
 
 _PIECE = 1 << 20
 
@@ -49,6 +50,8 @@ class RuntimeProcess:
 
     def __init__(self, runtime: Runtime, options: Mapping[str, str], python: str | None, timeout: float) -> None:
         self._runtime, self._options, self._timeout = runtime, dict(options), timeout
+        for code in filter(None, (python, *(value for value in options.values() if ":" in value))):
+            check_trusted(code)
         self._python = python or sys.executable
         self._process: subprocess.Popen[bytes] | None = None
         self._task: Task | None = None
@@ -125,7 +128,7 @@ class RuntimeProcess:
             return subprocess.Popen(
                 [self._python, "-m", "softq.audit.worker"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
-                env=os.environ | {"PYTHONPATH": path},
+                env=os.environ | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"},  # no module of the working folder
             )  # fmt: skip
         except OSError as error:
             raise InputError(f"cannot start '{self._python}': {error.strerror or error}") from error

@@ -15,23 +15,33 @@ import click
 
 from softq.cli.spelling import OldOption
 from softq.errors import InputError, UsageError
+from softq.files import read_toml
 from softq.nearest import unknown
 
 Table = Mapping[str, object]
+
+_TRUSTED = "softq.trusted"
 
 _JOINED = ("LIST", "NAMES", "RANGE")
 """Words of the help for texts that are lists with commas: a list serves, too."""
 
 
 def takes_config(command: click.Command) -> click.Command:
-    """Add `--config` to a command."""
-    command.params.append(
+    """Add `--config` and `--trust` to a command."""
+    command.params += [
         click.Option(
             ["--config"], metavar="FILE", is_eager=True, expose_value=False, callback=_take,
             help="Take what is not given here from a TOML file (docs/configuration.md).",
-        )
-    )  # fmt: skip
+        ),
+        click.Option(
+            ["--trust"], is_flag=True, expose_value=False, callback=_trust, help="Run code that --config names, too."
+        ),
+    ]  # fmt: skip
     return command
+
+
+def _trust(context: click.Context, parameter: click.Parameter, trusted: bool) -> None:
+    context.meta[_TRUSTED] = trusted or context.meta.get(_TRUSTED, False)
 
 
 def _take(context: click.Context, parameter: click.Parameter, file: str | None) -> None:
@@ -39,7 +49,11 @@ def _take(context: click.Context, parameter: click.Parameter, file: str | None) 
         return
     commands = commands_of(context)
     name = next(name for name, command in commands.items() if command is context.command)
-    context.default_map = values_of(name, read(file, commands), file, commands)
+    values = context.default_map = values_of(name, read(file, commands), file, commands)
+    from softq.own_files import distrust
+
+    texts = (item for value in values.values() for item in (value if isinstance(value, list) else [value]))
+    context.call_on_close(distrust(file, map(str, texts), lambda: context.meta[_TRUSTED]))
 
 
 def commands_of(context: click.Context) -> dict[str, click.Command]:
@@ -56,7 +70,7 @@ def keys_of(command: click.Command) -> dict[str, click.Parameter]:
     for parameter in command.params:
         names = [name for name in parameter.opts if name.startswith("--")] or [str(parameter.name)]
         key = max(names, key=len).lstrip("-").replace("_", "-")
-        if key not in ("config", "help"):
+        if key not in ("config", "help", "trust"):
             found[key] = parameter
     return found
 
@@ -68,14 +82,11 @@ def read(file: str | os.PathLike[str], commands: Mapping[str, click.Command]) ->
         InputError: it cannot be read, or is no TOML.
         UsageError: a key is unknown: the message names the nearest; or a value is of another type than its option's.
     """
-    import tomllib  # All commands import this file, and few have one.
-
     try:
-        with open(file, "rb") as opened:
-            said: Table = tomllib.load(opened)
+        said: Table = read_toml(file)
     except OSError as error:
         raise InputError(f"cannot read {os.fspath(file)!r}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InputError(f"{os.fspath(file)!r} is not TOML: {error}") from error
     shared = {key for command in commands.values() for key in keys_of(command)}
     for key, value in said.items():

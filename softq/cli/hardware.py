@@ -71,7 +71,7 @@ def print_doubts(
     from softq.methods import METHODS
     from softq.vectors.making import SCORES, configured, scores_type
 
-    chosen, kind = METHODS.get(method), scores_type(scores, SCORES)
+    chosen, kind = METHODS.open(method), scores_type(scores, SCORES)
     doubts = (chosen.doubt(configured(chosen, given, fitted, kind)[0]) for given in settings)
     print_notes([f"warning: {doubt}" for doubt in dict.fromkeys(doubts) if doubt])
 

@@ -15,7 +15,7 @@ import numpy as np
 from softq.data._arrays import Array, Header, line
 from softq.data._dataset import Dataset, Part
 from softq.errors import InputError, UsageError
-from softq.own_files import import_file
+from softq.own_files import check_trusted, import_file
 from softq.wording import kind_of
 
 FUNCTION = re.compile(r"(?:[^\W\d][\w.]*|.+\.py):[^\W\d][\w.]*")
@@ -44,6 +44,7 @@ def load_object(text: str, noun: str) -> object:
     """Return what `package.module:name` or `path/to/file.py:name` names; arguments and errors as `load_function`."""
     if not FUNCTION.fullmatch(text):
         raise UsageError(f"{noun} {text!r} is not of the form package.module:function or file.py:function")
+    check_trusted(text)
     module_name, _, path = text.rpartition(":")
     is_file = module_name.endswith(".py")
     if is_file and not os.path.isfile(module_name):

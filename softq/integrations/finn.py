@@ -24,6 +24,7 @@ from qonnx.custom_op.registry import add_op_to_domain
 from qonnx.transformation.base import Transformation
 
 from softq.errors import RefusalError, SoftqError
+from softq.methods import METHODS
 from softq.rowprog import run
 from softq.rtl import MadeCore, rtl
 
@@ -65,6 +66,7 @@ endmodule
 def _make(core: str, scores: str, length: int, lanes: int, name: str) -> tuple[MadeCore, int]:
     """Return a core that gives weights alone, and what they sum to."""
     asked = json.loads(core)
+    METHODS.get(asked["method"])  # A model names it: what is registered.
     given: dict[str, Any] = {"scores": scores, "length": length, "lanes": lanes, "name": name, "rows": 0}
     made = rtl(asked["method"], asked["settings"], constants=False, **given)
     plan = made.core.plan
@@ -245,7 +247,7 @@ class InferSoftqSoftmax(Transformation):  # type: ignore[misc]
 
     def __init__(self, method: str, settings: Mapping[str, object] | None = None, simd: int = 1) -> None:
         super().__init__()
-        self._method, self._settings, self._simd = method, dict(settings or {}), simd
+        self._method, self._settings, self._simd = METHODS.open(method).name, dict(settings or {}), simd
         self.left: dict[str, str] = {}
 
     def apply(self, model: Any) -> tuple[Any, bool]:

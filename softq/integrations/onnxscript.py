@@ -51,7 +51,7 @@ def softmax_rules(
             not allowed.
     """
     check_max_length(max_length)
-    chosen = METHODS.get(method)
+    chosen = METHODS.open(method)
     if not chosen.drop_in:
         raise UsageError(f"{method} is another function than the softmax; rules take methods that are drop-ins")
     given = dict(settings or {}) | ({} if bits is None else {"bits": bits})

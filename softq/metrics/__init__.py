@@ -79,7 +79,7 @@ def find_metric(name: str) -> Metric:
 
         return user_metric(name)
     name, *pairs = name.split(",")
-    metric = METRICS.get(name)
+    metric = METRICS.open(name)
     if metric.needs is not None and find_spec(metric.needs[0]) is None:
         raise UsageError(f"metric {name} needs {metric.needs[0]}: pip install 'softq[{metric.needs[1]}]'")
     return _with_options(metric, pairs) if pairs else metric

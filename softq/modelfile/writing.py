@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 import os
 import stat
-from collections.abc import Iterator
-from pathlib import PureWindowsPath
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PureWindowsPath
+from types import MappingProxyType
 
 import onnx
 import onnx_ir as ir
 
 from softq.errors import InputError, UsageError
+from softq.files import write_files
 from softq.modelfile.external import LOCATION_KEY, DataFile, check_tensor, place_in_file
 from softq.modelfile.reading import MAX_PROTO_BYTES, SOURCE_KEY, as_model, load
 from softq.modelfile.staging import Staging
@@ -31,6 +33,7 @@ def save(
     path: str | os.PathLike[str],
     *,
     source: str | os.PathLike[str] | None = None,
+    beside: Mapping[Path, bytes] = MappingProxyType({}),
 ) -> None:
     """Write the model to `path`; on an error nothing is left behind, and a file that was there is as it was.
 
@@ -40,6 +43,7 @@ def save(
         model: The model, as `convert` gives it; it is the same afterwards.
         path: The file to write. A link there is replaced, not followed.
         source: The file that the model was made from, which `path` must not be; a model from `load` knows its own.
+        beside: Files that are written with it, all or none.
 
     Raises:
         UsageError: `path` is the source, one of its data files, or no place for a file.
@@ -54,7 +58,7 @@ def save(
     try:
         with Staging(folder, os.path.basename(target)) as staging:
             _stage(model, files, staging)
-            staging.commit()
+            write_files(beside, staging.commit)
     except OSError as error:
         raise InputError(f"cannot write {target!r}: {error.strerror or error}") from error
 

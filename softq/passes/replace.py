@@ -83,7 +83,7 @@ class Replace(ir.passes.InPlacePass):
         expose_parameters: bool = False,
     ) -> None:
         super().__init__()
-        self._method, self._settings, self._plan = method, dict(settings or {}), plan
+        self._method, self._settings, self._plan = METHODS.open(method).name, dict(settings or {}), plan
         self._max_length, self._expose, self._allowed = max_length, expose_parameters, allow_substitute
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

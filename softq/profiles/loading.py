@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 from softq.errors import InputError, UsageError
+from softq.files import read_toml
 from softq.nearest import unknown
 from softq.profiles.schema import Profile, parse_profile
 
 FOLDER = Path(__file__).parent
 _SUFFIX = ".toml"
-_MOST = 1 << 20
-"""Bytes of a file that are read at most."""
 
 
 def profile_names() -> list[str]:
@@ -35,14 +33,9 @@ def load_profile(name: str) -> Profile:
         raise UsageError(unknown("profile", name, profile_names(), "softq profiles"))
     path = Path(name) if own else FOLDER / f"{name}{_SUFFIX}"
     try:
-        with path.open("rb") as file:
-            data = file.read(_MOST + 1)
+        given = read_toml(path)
     except OSError as error:
         raise InputError(f"profile {name}: {error.strerror}") from error
-    if len(data) > _MOST:
-        raise InputError(f"profile {name} has more than {_MOST} bytes")
-    try:
-        given = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InputError(f"profile {name} is no TOML: {error}") from error
     return parse_profile(given, path.stem.replace("_", "-"), name if own else path.name)

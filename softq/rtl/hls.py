@@ -131,7 +131,7 @@ def hls(
         RefusalError: the program has a value that integers cannot compute; the message names it.
         ProofError: the length is above the longest row for which nothing overflows.
     """
-    chosen = METHODS.get(method)
+    chosen = METHODS.open(method)
     kind = scores_type(scores, SCORES)
     title = name or chosen.name.replace("-", "_")
     check_arguments(title, rows)

@@ -114,7 +114,7 @@ def rtl(
         RefusalError: the program has a value that a core cannot compute; the message names it.
         ProofError: the length is above the longest row for which nothing overflows.
     """
-    chosen = METHODS.get(method)
+    chosen = METHODS.open(method)
     kind = scores_type(scores, SCORES)
     built = Settings(length, lanes, reset, heads, packed, cut, products, constants)
     of_heads = options_of_heads(settings or {}, per_head or {}, heads)

@@ -141,7 +141,7 @@ def rtl_with_values(
         RefusalError: the program has a value that a core cannot compute, or gives no weights; the message says which.
         ProofError: the length is above the longest row for which nothing overflows.
     """
-    chosen = METHODS.get(method)
+    chosen = METHODS.open(method)
     kind = scores_type(scores, SCORES)
     options, _, numbers = configured(chosen, settings or {}, fitted or {}, kind)
     program = chosen.program(options, scores=kind, masked=masked)

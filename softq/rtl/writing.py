@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from softq.artifact.folder import NewFolder
 from softq.errors import InputError, UsageError
-from softq.files import make_folder, read_json, write_files
+from softq.files import make_folder, read_json, write_files, write_new
 from softq.rtl.constraints import SPEED, check_clock, constraints
 from softq.rtl.making import MadeCore
 from softq.rtl.weighted import MadeWeightedCore
@@ -68,10 +70,36 @@ def _describes_kernel(file: Path) -> bool:
 
 
 def write_into(folder: Path, contents: Mapping[str, bytes]) -> tuple[Path, ...]:
-    """Write files by name into a folder, all or none, and return where they are."""
+    """Write files by name into a folder beside what is there, all or none, and return where they are.
+
+    The folder changes places with another one, at once. One that has to stay, a mount or the working folder, may lack
+    some of them after a kill.
+
+    Raises:
+        InputError: the folder cannot be written, or the disk is full.
+    """
+    goal = folder.resolve()
     files = {folder / file: content for file, content in contents.items()}
-    write_files(files)
+    if goal.is_mount() or Path.cwd().is_relative_to(goal) or not os.access(goal.parent, os.W_OK):
+        write_files(dict(reversed(files.items())))  # by its description, the first, the folder is known again
+        return tuple(files)
+    try:
+        with NewFolder(goal, kernel_folder) as new:
+            shutil.copytree(goal, new.path, symlinks=True, copy_function=_link, dirs_exist_ok=True)
+            for name, content in contents.items():
+                (new.path / name).unlink(missing_ok=True)
+                write_new(new.path / name, [content])
+            new.commit()
+    except (OSError, shutil.Error) as error:
+        raise InputError(f"cannot write '{folder}': {error.strerror or error}") from error
     return tuple(files)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def core_files(made: MadeCore | MadeWeightedCore, clock: float) -> dict[str, bytes]:

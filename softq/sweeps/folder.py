@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from softq.errors import InputError, UsageError
-from softq.files import lock, remove, write_text
+from softq.files import lock, open_descriptor, remove, write_text
 from softq.json_values import to_plain
 from softq.scratch import telling_of_disk
 from softq.sweeps.records import OUTCOMES, REPORTS, STUDY, Estimate, Outcome, Study, read
@@ -89,7 +89,7 @@ def _open_lock(path: Path) -> int | None:
         OSError: it cannot be made.
     """
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
         if not lock(descriptor):
             os.close(descriptor)
             return None
@@ -106,7 +106,7 @@ def _tidy(path: Path, force: bool) -> None:
         return
     if not (path / STUDY).exists():
         raise InputError(f"{path} has {OUTCOMES} without {STUDY}; {AGAIN}")
-    with open(path / OUTCOMES, "r+b") as file:
+    with os.fdopen(open_descriptor(path / OUTCOMES, os.O_RDWR), "r+b") as file:
         text = file.read()
         whole = text.rfind(b"\n") + 1
         if whole < len(text):

@@ -13,7 +13,7 @@ from typing import Unpack
 
 from softq.data import DataSource
 from softq.errors import UsageError
-from softq.files import write_text
+from softq.files import write_files
 from softq.progress import Progress
 from softq.sweeps.engine import run as sweep
 from softq.sweeps.evaluate.framework import ModelSource
@@ -82,7 +82,6 @@ def write_plan(found: Found, task: Task, max_drop: str | float, out: str | os.Pa
         InputError: they cannot be written.
     """
     text = found.plan.to_text()
-    write_text(out, text)
     result = plan_to_json(found, os.fspath(out))
     record = record_text(result, text, metric=task.metric, budget=str(max_drop), command=task.command)
-    write_text(record_of(out), record)
+    write_files({Path(out): text.encode(), record_of(out): record.encode()})

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from softq.errors import InputError
-from softq.files import parse_json, read_json, read_text
+from softq.files import open_descriptor, parse_json, read_json, read_text
 from softq.json_values import to_plain
 from softq.methods import OptionValue
 from softq.metrics import Evidence, Flips
@@ -215,13 +215,13 @@ def read(folder: str | os.PathLike[str]) -> tuple[Study, tuple[Outcome, ...]]:
     """
     path = Path(folder)
     try:
-        study = read_json(path / STUDY)
+        study = read_json(path / STUDY, follow=False)
     except OSError as error:
         raise InputError(f"{path} holds no sweep: {STUDY}: {error.strerror}") from error
     except ValueError as error:
         raise InputError(f"{path / STUDY} is not JSON: {error}") from error
     try:
-        lines = read_text(path / OUTCOMES).split("\n")
+        lines = read_text(path / OUTCOMES, follow=False).split("\n")
     except FileNotFoundError:
         lines = [""]
     except OSError as error:
@@ -243,7 +243,8 @@ def read(folder: str | os.PathLike[str]) -> tuple[Study, tuple[Outcome, ...]]:
 def append(folder: str | os.PathLike[str], outcome: Outcome) -> None:
     """Add an outcome to the folder; it is on the disk when this returns."""
     line = json.dumps(to_plain(outcome), allow_nan=False) + "\n"
-    with open(Path(folder) / OUTCOMES, "a", encoding="utf-8") as file:
+    descriptor = open_descriptor(Path(folder) / OUTCOMES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    with os.fdopen(descriptor, "a", encoding="utf-8") as file:
         file.write(line)
         file.flush()
         os.fsync(file.fileno())

@@ -48,7 +48,7 @@ def parse_methods(text: str) -> tuple[str, ...]:
         UsageError: a method is unknown, or named twice.
     """
     every = [name for name, method in METHODS.entries().items() if method.drop_in]
-    names = every if text == ALL else [METHODS.get(name.strip()).name for name in text.split(",")]
+    names = every if text == ALL else [METHODS.open(name.strip()).name for name in text.split(",")]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"methods {text!r}: {name} is named twice")

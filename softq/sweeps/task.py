@@ -153,7 +153,7 @@ class Task:
             SoftqError: the model cannot be opened.
         """
         data = [self.data] if self.calibration is None else [self.data, self.calibration]
-        return FRAMEWORKS.get(self.framework).open(self.model, data, self.selection.batch, self.threads)
+        return FRAMEWORKS.open(self.framework).open(self.model, data, self.selection.batch, self.threads)
 
     def subject(self, runner: Runner, part: tuple[int, int | None] | None = None) -> Subject:
         """Return what is measured with, on some of the samples: the first, as many as are asked for, if not said.

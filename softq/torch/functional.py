@@ -103,11 +103,11 @@ def weighing(
         UsageError: the method or an option is unknown, a value is not allowed, fitted numbers are missing or too many,
             or the method is not smooth and `exact` was asked for.
     """
-    chosen = METHODS.get(method)
+    chosen = METHODS.open(method)
     options = chosen.resolve(chosen.configure(settings), fitted is not None)
     if backward not in get_args(Backward):
         raise UsageError(f"backward is {backward!r}; allowed are {', '.join(get_args(Backward))}")
-    made = _of_options(method, options, backward, {}, {})
+    made = _of_options(chosen.name, options, backward, {}, {})
     if backward == "exact" and not made.smooth:
         raise UsageError(f"{method} rounds, so that its own derivative is 0; backward may be float or quantized")
     return made.with_params(made.curve.tensors({} if fitted is None else fitted))

@@ -17,7 +17,7 @@ from torch.nn.modules.module import register_module_module_registration_hook
 
 from softq.errors import InputError, UsageError
 from softq.json_values import to_plain
-from softq.methods import DEFAULT_METHOD, OptionValue
+from softq.methods import DEFAULT_METHOD, METHODS, OptionValue
 from softq.plans import Plan, parse_fitted
 from softq.torch.functional import Weighing, attention, weighing
 from softq.torch.gradients import Backward
@@ -167,6 +167,8 @@ def _of_layer(module: nn.Module, usual: Mapping[str, OptionValue], own: Weighing
     # Options belong to their method: those of another one are no use to it.
     base = usual if chosen.get(_METHOD, usual[_METHOD]) == usual[_METHOD] else {_BACKWARD: usual[_BACKWARD]}
     try:
+        if base is not usual:
+            METHODS.get(chosen[_METHOD])  # A config is a file: it names what is registered.
         return _weighing(_text({**base, **chosen}))
     except (TypeError, UsageError) as error:
         raise UsageError(f"config.{CONFIG}: {error}") from error

@@ -81,7 +81,7 @@ def vectors(
         UsageError: an argument is wrong, or the method does not take it.
         ProofError: a length is above the longest row for which nothing overflows.
     """
-    chosen = METHODS.get(method)
+    chosen = METHODS.open(method)
     kind = scores_type(scores, SCORES)
     lengths = _lengths(lengths, rows)
     if not 0 <= seed < 2**32:

@@ -12,6 +12,7 @@ from typing import cast
 from softq.artifact import manifest
 from softq.artifact.firmware.compiling import CompiledSizes, measure, measure_with
 from softq.errors import InputError, UsageError
+from softq.own_files import check_trusted
 
 _LAYER = ("kernel", "site", "shape", "multiply_adds", "weights", "arena")
 _EXACT = ("arena", "arena_least", "weights")
@@ -80,6 +81,7 @@ def _checked(path: Path, facts: Mapping[str, object]) -> dict[str, object]:
 def _compile(path: Path, facts: Mapping[str, object], cc: str | None) -> CompiledSizes:
     name = str(facts["name"])
     if cc is not None:
+        check_trusted(cc)
         command = shlex.split(cc)
         if not command or shutil.which(command[0]) is None:
             raise UsageError(f"cc is {cc!r}; there is no such program")

@@ -14,8 +14,9 @@ from softq.errors import UsageError
 @click.argument("file", required=False)
 @click.option("--schema", "as_schema", is_flag=True, help="Print the JSON schema of such files.")
 @click.option("--run", is_flag=True, help="Run the command of each table, in the file's order, until one fails.")
+@click.option("--trust", is_flag=True, help="With --run: run code that the file names, too.")
 @click.pass_context
-def config(context: click.Context, file: str | None, as_schema: bool, run: bool) -> None:
+def config(context: click.Context, file: str | None, as_schema: bool, run: bool, trust: bool) -> None:
     """Look at a file of options, or run the commands it names.
 
     FILE gives commands their options by --config (docs/configuration.md); those that it has tables for are named.
@@ -35,5 +36,7 @@ def config(context: click.Context, file: str | None, as_schema: bool, run: bool)
     for name in named:
         print_line(f"softq {name} --config {file}")
         if run:
-            with commands[name].make_context(name, ["--config", file], parent=context.parent) as inner:
+            with commands[name].make_context(
+                name, ["--config", file, *["--trust"] * trust], parent=context.parent
+            ) as inner:
                 commands[name].invoke(inner)

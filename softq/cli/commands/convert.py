@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -74,7 +75,6 @@ def convert(
     With --for they stay, and what is around them becomes what a device asks for by its documents.
     """
     from softq.conversion import convert as convert_model
-    from softq.files import write_text
     from softq.formatting import conversion_to_text
     from softq.modelfile import check_output, save
     from softq.site import SCHEMA
@@ -93,9 +93,8 @@ def convert(
             model, bits=bits, settings=chosen, plan=plan, calibration=calibration, progress=step, **given
         )
         if not dry_run:
-            save(result.model, out, source=model)
-    if save_plan is not None and not dry_run:
-        write_text(save_plan, result.plan.to_text())
+            beside = {} if save_plan is None else {Path(save_plan): result.plan.to_text().encode()}
+            save(result.model, out, source=model, beside=beside)
     print_notes([f"warning: {warning}" for warning in result.warnings])
     if as_json:
         sites = [site.to_json() for site in result.sites]

@@ -27,7 +27,7 @@ def methods(name: str | None, length: int | None, as_json: bool) -> None:
         return
     length = length or PROOF_LENGTH
     if as_json:
-        chosen = METHODS.entries().values() if name is None else [METHODS.get(name)]
+        chosen = METHODS.entries().values() if name is None else [METHODS.open(name)]
         print_json({"schema": 1, "methods": [describe_method(method, length) for method in chosen]})
     elif name is not None:
-        print_text(method_to_text(METHODS.get(name), length))
+        print_text(method_to_text(METHODS.open(name), length))

@@ -16,4 +16,4 @@ def packages(name: str | None) -> None:
     from softq.formatting import package_to_text, packages_to_text
     from softq.packages import PACKAGES
 
-    print_text(packages_to_text() if name is None else package_to_text(PACKAGES.get(name)))
+    print_text(packages_to_text() if name is None else package_to_text(PACKAGES.open(name)))

@@ -17,8 +17,8 @@ def targets(name: str | None, as_json: bool) -> None:
     from softq.formatting import describe_target, target_to_text, targets_to_text
     from softq.targets import TARGETS
 
-    chosen = TARGETS.entries().values() if name is None else [TARGETS.get(name)]
+    chosen = TARGETS.entries().values() if name is None else [TARGETS.open(name)]
     if as_json:
         print_json({"schema": 1, "targets": [describe_target(target) for target in chosen]})
     else:
-        print_text(targets_to_text() if name is None else target_to_text(TARGETS.get(name)))
+        print_text(targets_to_text() if name is None else target_to_text(TARGETS.open(name)))

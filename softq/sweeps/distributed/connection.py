@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softq.errors import InputError, UsageError
+from softq.own_files import check_trusted
 from softq.sweeps.frameworks import FRAMEWORKS
 from softq.sweeps.task import Task, Tls
 
@@ -41,10 +42,12 @@ def check_workers(task: Task) -> None:
         return
     if task.time:
         raise UsageError("--time: other processes take the cores meanwhile; measure in one process")
-    if not FRAMEWORKS.get(task.framework).distributed:
+    if not FRAMEWORKS.open(task.framework).distributed:
         raise UsageError(
             f"--workers and --scheduler: a model of the framework {task.framework} is measured in one process"
         )
+    if task.scheduler is not None:
+        check_trusted(task.scheduler)  # It is sent pickles, and sends some.
     if task.tls is not None:
         _check_tls(task.tls, task.scheduler)
     if task.scheduler is not None and task.workers > 1:

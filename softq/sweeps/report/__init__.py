@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from softq.errors import InputError, UsageError
-from softq.files import write_text
+from softq.files import write_files
 from softq.sweeps.records import REPORTS, read
 from softq.sweeps.report.content import BITS, Content, content_schema
 from softq.sweeps.report.gather import gather
@@ -86,7 +86,6 @@ def report(
     if not target.is_dir():
         raise InputError(f"cannot write the report: there is no folder '{target}'")
     writers = (to_html, to_json, to_csv, to_markdown, to_node_data)
-    texts = {name: write(content) for name, write in zip(REPORTS, writers, strict=True)}
-    for name, text in texts.items():
-        write_text(target / name, text)
-    return Written(content, tuple(target / name for name in texts))
+    texts = {target / name: write(content) for name, write in zip(REPORTS, writers, strict=True)}
+    write_files({path: text.encode() for path, text in texts.items()})
+    return Written(content, tuple(texts))
