@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from click.testing import CliRunner
+from onnx import TensorProto, helper
 
 from softq.cli import completing, main
 from softq.cli.commands.completion import SHELLS
@@ -87,6 +90,54 @@ def test_fish_completes(shell: Path) -> None:
     assert offered("softq inspect min") == ["mine.onnx"]
 
 
+HOSTILE = (
+    "x$(touch${IFS}RAN)",
+    "x`touch RAN`",
+    "x;touch RAN;#",
+    "x'y\"z",
+    "x*",
+    "x\\y",
+    "x {a,b}~!1",
+    "x|a&b>c",
+    "x=a:b",
+)
+
+
+def write_hostile(folder: Path, names: tuple[str, ...] = HOSTILE) -> Path:
+    """Write a model whose softmaxes have names that mean something to a shell, and three that no terminal shows."""
+    shown = [*names, "x\x1b]0;t\x07", "x\ny", "x\u202ey"]
+    nodes = [helper.make_node("Softmax", ["x"], [name]) for name in shown]
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("x", *shown)]
+    graph = helper.make_graph(nodes, "g", tensors[:1], tensors[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / "h.onnx")
+    return folder / "h.onnx"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_gets_names_that_mean_themselves(shell: Path) -> None:
+    model = write_hostile(shell)
+    script = f'. "{shell}/script"; COMP_WORDS=(softq explain {model} x); COMP_CWORD=3; _softq_completion softq'
+    script += '; for word in "${COMPREPLY[@]}"; do eval "printf \'%s\\n\' $word"; done'
+    (shell / "xfile").touch()
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], cwd=shell, capture_output=True, encoding="utf-8", check=True
+    )
+    assert done.stdout.splitlines() == list(HOSTILE)
+    assert done.stderr == ""
+    assert not (shell / "RAN").exists()
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_fish_gets_names_that_mean_themselves(shell: Path) -> None:
+    (shell / "softq.fish").write_text(CliRunner().invoke(main, ["completion", "fish"]).stdout)
+    model = write_hostile(shell)
+    asked = f"complete -C 'softq explain {model} x' --escape"
+    script = f"source {shell}/softq.fish; for word in ({asked}); eval echo $word; end"
+    done = subprocess.run(["fish", "--no-config", "-c", script], cwd=shell, capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.splitlines()) == sorted(HOSTILE)
+    assert not (shell / "RAN").exists()
+
+
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
 def test_zsh_completes(shell: Path) -> None:
     """A line is typed on a terminal, with tabs; a key writes what stands in it then."""
@@ -129,6 +180,10 @@ def test_zsh_completes(shell: Path) -> None:
         assert typed(f"softq explain {VIT} softmax_\t") == f"softq explain {VIT} softmax_"
         assert typed(f"softq convert {VIT} o --sites softmax_3\t").rstrip().endswith("--sites softmax_3")
         assert typed("softq inspect min\t") == "softq inspect mine.onnx "
+        for name in (HOSTILE[0], HOSTILE[3]):
+            model = write_hostile(shell, (name,))
+            assert shlex.split(typed(f"softq explain {model} x\t"))[-1] == name
+        assert not (shell / "RAN").exists()
     finally:
         os.close(terminal)
         os.waitpid(child, 0)

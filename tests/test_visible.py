@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import logging
 import re
 from pathlib import Path
 
+import click
 import numpy as np
 import onnx
 import pytest
@@ -94,6 +96,38 @@ def test_names_are_shown(here: Path, code: int, arguments: tuple[str, ...]) -> N
         assert all(line.isprintable() for line in Path(hostile("m")).read_text("utf-8").split("\n"))
 
 
+OTHERS = {
+    "audit": ("audit", "--runtime", hostile("runtime"), "--out", hostile("audit")),
+    "completion": ("completion", hostile("shell")),
+    "config": ("config", hostile("softq.toml")),
+    "data": ("data", MODEL, hostile("images"), "--out", hostile("data")),
+    "hls": ("hls", "deferred-log", "--name", hostile("name"), "--out", hostile("core")),
+    "limits": ("limits", hostile("limit")),
+    "metrics": ("metrics", hostile("metric")),
+    "packages": ("packages", hostile("package")),
+    "profiles": ("profiles", hostile("profile")),
+    "quickstart": ("quickstart", MODEL, hostile("quickstart")),
+    "rtl": ("rtl", "deferred-log", "--name", hostile("name"), "--out", hostile("core")),
+    "size": ("size", hostile("built")),
+    "targets": ("targets", hostile("target")),
+    "vectors": ("vectors", hostile("method"), hostile("vectors")),
+}
+"""Of each command that the other tests leave out, one that has hostile names to tell of."""
+TRIED = {"build", "check", "convert", "explain", "inspect", "methods", "plan", "report", "run", "sensitivity", "sweep"}
+
+
+def test_every_command_is_tried() -> None:
+    assert isinstance(main, click.Group)
+    assert {*OTHERS, *TRIED} == set(main.list_commands(click.Context(main)))
+
+
+@pytest.mark.parametrize("command", OTHERS)
+def test_names_are_shown_by_the_others(here: Path, command: str) -> None:
+    Path(hostile("softq.toml")).write_text(f"[convert]\nplan = {json.dumps([HOSTILE])}\n")
+    result = softq(*OTHERS[command])
+    assert "]0;t" in result.stdout + result.stderr
+
+
 def test_names_are_shown_by_what_measures(here: Path) -> None:
     settings = (*DATA, "--metric", "cosine", "--methods", "uniform", "--bits", "8")
     for arguments in (
@@ -104,6 +138,45 @@ def test_names_are_shown_by_what_measures(here: Path) -> None:
         ("report", hostile("sweep")),
     ):
         assert "]0;t" in softq(*arguments).output
+        check_reports(Path(hostile("sweep")))
+
+
+def check_reports(folder: Path) -> None:
+    for name in ("report.md", "report.csv"):
+        for line in (folder / name).read_text("utf-8").split("\n"):
+            assert line.isprintable(), (name, line)
+            assert not line.strip().startswith("FAKE"), (name, line)
+
+
+def spoil(value: object) -> object:
+    """Return values of JSON whose texts are all hostile, and begin as a formula; the keys of records stay."""
+    if isinstance(value, str):
+        return f"=1+{hostile(value)}"
+    if isinstance(value, list):
+        return [spoil(one) for one in value]
+    return {key: spoil(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def test_records_of_a_study_are_shown(here: Path) -> None:
+    settings = (*DATA, "--metric", "cosine", "--methods", "uniform", "--bits", "8")
+    assert softq("sweep", MODEL, *settings, "--out", "s").exit_code == 0
+    study, outcome = (json.loads(Path("s", name).read_text()) for name in ("study.json", "outcomes.jsonl"))
+    spoiled = {
+        key: spoil(value) if key not in ("direction", "reference", "command") else value for key, value in study.items()
+    }
+    Path("s/study.json").write_text(json.dumps(spoiled))
+    cost = {"amounts": {f"=1+{HOSTILE}": {"value": 1.0, "unit": HOSTILE}}, "refused": HOSTILE}
+    sites = {f"=1+{hostile(name)}": errors for name, errors in outcome["sites"].items()}
+    for setting in ({"method": f"=1+{HOSTILE}", "options": {f"=1+{HOSTILE}": HOSTILE}}, {"site": HOSTILE}):
+        spoiled = {**outcome, "setting": outcome["setting"] | setting, "sites": sites, "cost": cost}
+        Path("s/outcomes.jsonl").write_text(json.dumps(spoiled) + "\n")
+        result = softq("report", "s", "--max-drop", "0.5")
+        assert result.exit_code == 0, result.output
+        check_reports(Path("s"))
+        with Path("s/report.csv").open(encoding="utf-8", newline="") as file:
+            cells = [cell for line in csv.reader(file) for cell in line]
+        assert any("FAKE" in cell for cell in cells)
+        assert not [cell for cell in cells if cell.startswith("=")]
 
 
 @needs_host

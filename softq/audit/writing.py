@@ -9,7 +9,7 @@ from typing import Any
 
 from softq.audit.records import IDENTIFICATION, TABLE, Audit, FaultRecord, Step
 from softq.files import write_files
-from softq.visible import lines
+from softq.visible import lines, visible
 from softq.wording import counted, in_units
 
 _HOME = Path(__file__).parent
@@ -159,7 +159,7 @@ def to_markdown(audit: Audit) -> str:
     table = ["| error, units | row | at | scores and results |", "|---|---|---|---|", *(_worst(row) for row in worst)]
     shown = ["## Worst rows", "\n".join(table)] if worst else []
     parts = [f"# {title_of(audit)}", conditions, "\n".join(["| | |", "|---|---|", *rows]), "## Faults", *faults, *shown]
-    return "\n\n".join(parts) + "\n"
+    return "\n".join(map(visible, "\n\n".join(parts).split("\n"))) + "\n"
 
 
 def worst_rows(audit: Audit) -> list[Mapping[str, Any]]:

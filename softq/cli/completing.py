@@ -80,11 +80,14 @@ def sites(context: click.Context, parameter: click.Parameter, begun: str) -> lis
     # After an option that still lacks its value, click has not parsed the arguments.
     given = (word for word in (context.params.get("model"), *context.args) if isinstance(word, str))
     model = next(filter(os.path.isfile, given), None)
-    return [] if model is None else [name for name in find_sites(model) if name.startswith(begun)]
+    names = [] if model is None else [name for name in find_sites(model) if name.startswith(begun)]
+    if not os.environ.get("_SOFTQ_COMPLETE", "").startswith("bash"):
+        return names  # zsh and fish quote what they insert.
+    return [re.sub(r"([^\w@%+=:,./-])", r"\\\1", name) for name in names]
 
 
 def find_sites(model: str) -> list[str]:
-    """Return the ids of the softmaxes in a file, from the cache if it is as it was; none of what is no model."""
+    """Return the ids of the softmaxes in a file that can be typed, from the cache if it is as it was."""
     from softq._version import __version__
     from softq.cache import cached
     from softq.errors import SoftqError
@@ -92,7 +95,7 @@ def find_sites(model: str) -> list[str]:
     def find() -> bytes:
         from softq.conversion import inspect
 
-        return "\n".join(site.id for site in inspect(model)).encode()
+        return "\n".join(site.id for site in inspect(model) if site.id.isprintable()).encode()
 
     status = os.stat(model)
     version = ("sites", __version__, os.path.abspath(model), str(status.st_mtime_ns), str(status.st_size))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from softq._version import __version__
 from softq.codegen.verilog.plan import Settings
 from softq.errors import UsageError
+from softq.files import read_toml
 from softq.methods import Method, Options
 from softq.rowprog import DType, Kind, Program
 
@@ -21,8 +23,8 @@ _PATIENCE = 64
 """Clocks without a move, for each of the longest row, after which a core counts as stuck."""
 
 
-def check_arguments(name: str, rows: int) -> None:
-    """Refuse names of modules and numbers of random rows that no core has.
+def check_arguments(name: str, rows: int, languages: Sequence[str] = ("verilog", "vhdl")) -> None:
+    """Refuse names of modules and numbers of random rows that no core has; the languages are those of reserved.toml.
 
     Raises:
         UsageError: one of them is wrong.
@@ -31,6 +33,10 @@ def check_arguments(name: str, rows: int) -> None:
         raise UsageError(f"rows is {rows}; allowed is 0 and more")
     if not _NAME.fullmatch(name):
         raise UsageError(f"name is {name!r}; a module's is at most 63 small letters, digits and _, a letter first")
+    words = read_toml(Path(__file__).with_name("reserved.toml"))
+    for language in languages:
+        if name in words[language].split():
+            raise UsageError(f"name is {name!r}, which is a word of {language}; give another one: --name {name}_core")
 
 
 def lengths_for(settings: Settings) -> list[int]:

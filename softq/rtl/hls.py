@@ -134,7 +134,7 @@ def hls(
     chosen = METHODS.open(method)
     kind = scores_type(scores, SCORES)
     title = name or chosen.name.replace("-", "_")
-    check_arguments(title, rows)
+    check_arguments(title, rows, ["cpp"])
     built = Settings(length)
     options, _, numbers = configured(chosen, settings or {}, fitted or {}, kind)
     program = chosen.program(options, scores=kind, masked=masked)

@@ -12,6 +12,7 @@ from softq.sweeps.report.content import Content, Measured, StudyContent
 from softq.sweeps.report.interval import Interval
 from softq.sweeps.report.plans import PlannedSite, PlanResult
 from softq.sweeps.report.verdicts import SAYS, interval_text, loss_interval_text, loss_text, number_text
+from softq.visible import visible
 from softq.wording import counted
 
 
@@ -50,7 +51,7 @@ def to_csv(content: Content) -> str:
     ]
     names = list(dict.fromkeys(name for _, _, record in records for name in record))
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow((*names, *_ERRORS))
+    writer.writerow((*map(_inert, names), *_ERRORS))
     for study, row, record in records:
         head = [_cell(record.get(name)) for name in names]
         found = [errors for errors in study.errors if errors.setting == row.setting]
@@ -63,12 +64,14 @@ def to_csv(content: Content) -> str:
 
 
 def _cell(value: object) -> object:
-    return _inert(value) if isinstance(value, str) else json.dumps(value) if isinstance(value, Mapping) else value
+    return (
+        _inert(value) if isinstance(value, str) else visible(json.dumps(value)) if isinstance(value, Mapping) else value
+    )
 
 
 def _inert(text: str) -> str:
-    """Keep spreadsheets from taking a name for a formula."""
-    return f"'{text}" if text and text[0] in "=+-@\t\r" else text
+    """Keep spreadsheets from taking a name for a formula, and terminals from obeying it."""
+    return f"'{visible(text)}" if text and text[0] in "=+-@\t\r" else visible(text)
 
 
 def to_markdown(content: Content) -> str:
@@ -86,7 +89,7 @@ def to_markdown(content: Content) -> str:
         lines += [f"## Origin of {_escape(study.label)}", ""] if several else []
         lines += [*_table(("fact", "value"), facts(study)), ""]
     lines += ["To reproduce:", "", *(f"    {line}" for line in commands(content))]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(visible, lines)) + "\n"
 
 
 def _study(study: StudyContent, columns: Sequence[Column]) -> list[str]:
