@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +15,8 @@ from softq.passes.quantize_attentions import find_weight_scale
 from softq.passes.replace import FUNCTION_DOMAIN
 from softq.passes.rewriting.attention_regions import NotFusedError, Region, find_products
 from softq.passes.rewriting.calls import CallContext, RowCall, make_call
-from softq.plans import PLAN_KEY, parse_plan
+from softq.plans import PLAN_KEY
+from softq.provenance import plan_of
 
 _MAKES_SCALES = ("Abs", "Cast", "Constant", "Div", "IsNaN", "Max", "Mul", "ReduceMax", "ReduceSum", "Where")
 """Operators by which `quantize-attentions` finds the scale of a tensor."""
@@ -77,7 +77,8 @@ def _rows_by_function(model: ir.Model) -> dict[str, RowCall]:
     text = model.metadata_props.get(PLAN_KEY)
     if text is None or not any(domain == FUNCTION_DOMAIN for domain, *_ in model.functions):
         raise UsageError("the model has no functions of softq: it is not converted, or was converted with --inline")
-    plan = parse_plan(json.loads(text))
+    plan = plan_of(model)
+    assert plan is not None, "its text is there"
     contexts = [CallContext(masked, model.opset_imports[""], plan.max_length) for masked in (False, True)]
     calls = [make_call(planned, context, exposed=False) for planned in plan.sites for context in contexts]
     return {call.function.name: call.row for call in calls}

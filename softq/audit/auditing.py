@@ -122,7 +122,7 @@ def audit(
             "seed": seed,
             "softq": __version__,
         }
-        done = _resume(folder, conditions, force, stream)
+        done = resume(folder, conditions, force, stream)
         subject = Subject(process, dtype, scores, result, tolerance, chosen.any_axis, axis)
         about = f"{_name(chosen, conditions)}, softmax of {dtype}"
         work = _Work(subject, chosen, options, Setting(length, longest, seed), folder, about, {})
@@ -201,7 +201,7 @@ def _open_steps(folder: Path) -> Generator[int]:
         os.close(stream)
 
 
-def _resume(folder: Path, conditions: Mapping[str, Any], force: bool, stream: int) -> dict[str, Step]:
+def resume(folder: Path, conditions: Mapping[str, Any], force: bool, stream: int) -> dict[str, Step]:
     """Return the steps that are done, and leave the folder ready for more.
 
     Raises:

@@ -12,15 +12,28 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import onnx
 
 import softq
 from softq import limits
 from softq.artifact import manifest
+from softq.artifact.device import steps
+from softq.audit import auditing
+from softq.cli import configuration, main
 from softq.data import TensorSpec, open_data
-from softq.modelfile import load, save
+from softq.modelfile import as_model, load, save
+from softq.plans import PLAN_KEY
+from softq.profiles import load_profile
+from softq.profiles.loading import FOLDER
+from softq.provenance import row_functions
+from softq.rtl import rtl
+from softq.rtl.description import read_core
+from softq.rtl.writing import kernel_folder
+from softq.static_quantization import quantize_overrides
 from softq.sweeps import records
+from softq.sweeps.plan.record import read_record, record_text
 from tests.fuzz.artifacts import read_weights, weights
 from tests.fuzz.mutation import mutate_bytes, mutate_model, mutate_text
 from tests.hostile import BOMBS, WRONG, calls, chain, nested, text
@@ -195,6 +208,104 @@ def _manifest() -> bytes:
     return json.dumps(plain, indent=1).encode()
 
 
+def _read_config(data: bytes, folder: Path) -> None:
+    path = folder / "softq.toml"
+    path.write_bytes(data)
+    context = click.Context(main)
+    commands = {name: one for name in main.list_commands(context) if (one := main.get_command(context, name))}
+    said = configuration.read(path, commands)
+    for name in commands:
+        configuration.values_of(name, said, str(path), commands)
+
+
+def _configs() -> Sequence[bytes]:
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text("utf-8")
+    return [page.split("```toml\n")[1].split("```")[0].encode()]
+
+
+def _read_profile(data: bytes, folder: Path) -> None:
+    path = folder / "my_npu.toml"
+    path.write_bytes(data)
+    load_profile(str(path))
+
+
+def _profiles() -> Sequence[bytes]:
+    return [path.read_bytes() for path in sorted(FOLDER.glob("*.toml"))]
+
+
+def _read_record(data: bytes, folder: Path) -> None:
+    (folder / "plan.json").write_bytes(_plans()[0])
+    (folder / "plan.measured.json").write_bytes(data)
+    read_record(folder / "plan.json")
+
+
+def _records() -> Sequence[bytes]:
+    text = record_text({"schema": records.SCHEMA}, _plans()[0].decode(), metric="m", budget="1%", command="softq plan")
+    return [text.encode()]
+
+
+def _read_core(data: bytes, folder: Path) -> None:
+    (folder / "core.json").write_bytes(data)
+    (folder / "deferred_log.v").write_bytes(b"")
+    read_core(folder / "core.json")
+    kernel_folder(folder)
+
+
+@cache
+def _cores() -> Sequence[bytes]:
+    facts = dict(rtl("deferred-log", {"bits": 3, "step": 0.06}, length=8, rows=0).facts)
+    return [json.dumps(facts).encode()]
+
+
+_CONDITIONS = {"runtime": "onnxruntime", "options": {}, "seed": 0}
+
+
+def _read_steps(data: bytes, folder: Path) -> None:
+    (folder / auditing.CONDITIONS).write_text(json.dumps(_CONDITIONS))
+    (folder / auditing.STEPS).write_bytes(data)
+    with (folder / auditing.STEPS).open("r+b") as file:
+        auditing.resume(folder, _CONDITIONS, force=False, stream=file.fileno())
+
+
+def _steps() -> bytes:
+    fault = {"kind": "value", "text": "wrong", "count": 1, "shape": [2, 3], "folder": "faults/values-1"}
+    step = {"name": "values", "title": "Values", "seconds": 0.1, "facts": {"rows": {"worst": []}}, "faults": [fault]}
+    return json.dumps(step).encode() + b"\n"
+
+
+def _launches() -> bytes:
+    kept: dict[str, object] = dict.fromkeys(("slots", "steps", "limits"), ())
+    tensors = [[name, "float32", ["n", ["*", "n", 4]], "io", 0] for name in ("x", "y")]
+    plain = {
+        "schema": steps.SCHEMA,
+        "inputs": ["x"],
+        "outputs": ["y"],
+        "tensors": tensors,
+        "weights": {},
+        "launches": {},
+    }
+    return json.dumps({**plain, **kept}).encode()
+
+
+@cache
+def _converted() -> bytes:
+    return softq.convert(text("q = Identity(x)"), bits=3).model.SerializeToString()
+
+
+def _read_carried(data: bytes, folder: Path) -> None:
+    model = onnx.ModelProto.FromString(_converted())
+    for entry in model.metadata_props:
+        if entry.key == PLAN_KEY:
+            entry.value = data.decode("utf-8", "replace")
+    row_functions(as_model(model))
+    quantize_overrides(model)
+
+
+def _carried() -> Sequence[bytes]:
+    model = onnx.ModelProto.FromString(_converted())
+    return [entry.value.encode() for entry in model.metadata_props if entry.key == PLAN_KEY]
+
+
 READERS: dict[str, Reader] = {
     "onnx": Reader(_read_model, models, mutate_bytes),
     "structure": Reader(_read_model, models, mutate_model),
@@ -204,5 +315,14 @@ READERS: dict[str, Reader] = {
     "study": Reader(_read_study, lambda: [_study()], mutate_text),
     "outcomes": Reader(_read_outcomes, lambda: [_outcome(), _outcome() * 3], mutate_text),
     "manifest": Reader(_read_manifest, lambda: [_manifest()], mutate_text),
+    "config": Reader(_read_config, _configs, mutate_bytes),
+    "profile": Reader(_read_profile, _profiles, mutate_bytes),
+    "record": Reader(_read_record, _records, mutate_text),
+    "core": Reader(_read_core, _cores, mutate_text),
+    "steps": Reader(_read_steps, lambda: [_steps() * 2], mutate_text),
+    "launches": Reader(
+        lambda data, _: steps.from_json(data.decode("utf-8", "replace")), lambda: [_launches()], mutate_text
+    ),
+    "carried": Reader(_read_carried, _carried, mutate_text),
     "weights": Reader(read_weights, lambda: [weights()], mutate_bytes),
 }

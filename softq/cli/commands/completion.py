@@ -26,8 +26,8 @@ def completion(context: click.Context, shell: str) -> None:
     made = get_completion_class(shell)
     assert made is not None, "click knows them"
     script = made(context.find_root().command, {}, "softq", "_SOFTQ_COMPLETE").source()
-    # Of a list such as exact,uniform click's script for fish takes the first name alone; that for bash takes backslashes
-    # away, by which names out of a model are quoted, and expands stars.
+    # Of a list such as exact,uniform click's script for fish takes the first name alone; that for bash takes away the
+    # backslashes by which names out of a model are quoted, and expands stars.
     for old, new in (
         ('string split "," ', 'string split --max 1 "," '), ("read type value", "read -r type value"),
         ("COMPREPLY+=($value)", 'COMPREPLY+=("$value")'), ("local response\n", "local response -\n    set -f\n"),
