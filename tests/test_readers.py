@@ -16,11 +16,11 @@ from tests.fuzz.readers import READERS
 
 PACKAGE = Path(softq.__file__).parent
 
-OPENS = frozenset(
-    ["open", "open_regular", "open_descriptor", "read_text", "read_json", "read_toml", "parse_json", "read_bytes"]
-    + ["memmap", "fromfile", "fdopen"]
-)
-LIBRARIES = frozenset(["json", "np", "tomllib", "pickle", "Image", "onnx", "os"])
+OPENS = {
+    "open", "open_regular", "open_descriptor", "read_text", "read_json", "read_toml", "parse_json", "read_bytes",
+    "memmap", "fromfile", "fdopen",
+}  # fmt: skip
+LIBRARIES = {"json", "np", "tomllib", "pickle", "Image", "onnx", "os"}
 """Modules whose `load`, `loads` and `open` parse files."""
 
 OWN = "parts of softq, or what it has just written"
