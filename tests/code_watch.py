@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from softq.errors import SoftqError
-from softq.graph import inference
 from tests.fuzz.readers import READERS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,7 +61,7 @@ class Watch:
             return self._elsewhere(str(arguments[0])) if arguments[0] and self.reader != "weights" else ""
         if event == "subprocess.Popen":
             command = cast("list[object]", arguments[1])
-            return "" if command[:4] == [sys.executable, "-P", "-c", vars(inference)["_CHILD"]] else str(command)
+            return "" if command[:4] == [sys.executable, "-P", "-m", "softq.address_space"] else str(command)
         return str(arguments) if event in STARTS or event == "pickle.find_class" else ""
 
     @staticmethod

@@ -27,6 +27,7 @@ OWN = "parts of softq, or what it has just written"
 CALLERS = "what the caller gives as a key, or has passed to a library of his own"
 ELSEWHERE = "tests of its own: test_data.py and others"
 MODULES = {
+    "address_space.py": OWN,
     "artifact/ctext.py": OWN,
     "artifact/device/loading.py": "launches",
     "artifact/device/nvcc.py": OWN,
@@ -50,6 +51,7 @@ MODULES = {
     "codegen/cpu/object_code.py": OWN,
     "codegen/gpu/dialect/dialects.py": OWN,
     "data/_files.py": "npz",
+    "graph/signatures.py": OWN,
     "integrations/finn.py": CALLERS,
     "integrations/olive.py": CALLERS,
     "metrics/base/meter.py": OWN,
