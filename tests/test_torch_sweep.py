@@ -251,6 +251,7 @@ def invoke(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_with_the_same_model_only(here: Path) -> None:
     assert invoke(*COMMAND, "--out", "out")[0] == 0
     whole = read("out")

@@ -171,6 +171,7 @@ def test_a_paged_cache_is_refused() -> None:
         forward(attention, *parts, None, cache=object())
 
 
+@pytest.mark.slow
 def test_the_page_runs() -> None:
     page = (Path(__file__).parent.parent / "docs" / "pytorch.md").read_text("utf-8")
     parts = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
