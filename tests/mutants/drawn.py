@@ -2,11 +2,11 @@
 
 The seed is the hash of the base, the commit before the change under test, so nobody chooses the mutants, and nobody
 draws again. Each is tried on the quick tests that run its line, those of the fewest lines first, then on the others of
-the same files; what survives, on all quick tests. The checkout is only read: trees and records lie in a folder, and the
-same command goes on where it was ended.
+the same files of tests, and on those that run any line of its file; when all have been, the survivors on all quick
+tests. The checkout is only read: trees and records lie in a folder, and the same command goes on where it was ended.
 
-`drawn.json` holds the results. A survivor that changes no result may be called equivalent there: `outcome` becomes
-`equivalent` and `by` the reason.
+`drawn.json` holds the results; a copy of it next to this file is the record of a change. A survivor that changes no
+result may be called equivalent there: `outcome` becomes `equivalent` and `by` the reason.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ class Suite:
                     self.width[test] = self.width.get(test, 0) + 1
 
     def tests_of(self, change: Change) -> list[str]:
-        """Return the tests that may see a change: those that run its lines, then others of their files.
+        """Return the tests that may see a change: those that run its lines, others of their files, others of its file.
 
-        A line that runs only while its file is imported has the tests that run any line of the file.
+        The last are all that a line has that runs while its file is imported.
         """
         of_file = self.lines[change.file]
         of_lines = {test for line in range(change.line, change.end + 1) for test in of_file.get(line, ())}
-        if not of_lines & self.seconds.keys() and "" in of_lines:
-            of_lines = set[str]().union(*of_file.values())
         direct = of_lines & self.seconds.keys()
         files = {_file(test) for test in direct}
-        return [*self._in_order(direct), *self._in_order({t for t in self.seconds if _file(t) in files} - direct)]
+        near = {test for test in self.seconds if _file(test) in files} - direct
+        far = self.seconds.keys() & set[str]().union(*of_file.values()) - direct - near
+        return [test for part in (direct, near, far) for test in self._in_order(part)]
 
     def _in_order(self, tests: Iterable[str]) -> list[str]:
         """Order files by their test of the fewest lines, so that what tests of a file share is made once."""
@@ -150,34 +150,33 @@ class Trial:
         return Suite(read_results(lines), names)
 
     def try_all(self, suite: Suite) -> None:
-        """Try every mutant that has no result yet, each on the tests of its line, and the survivors on all."""
-        done = {(one["file"], one["line"]) for one in self.results}
+        """Try every mutant on the tests that may see it, and then the survivors on all others."""
         trees: Queue[Path] = Queue()
         for number in range(self.workers):
             tree = self.folder / f"tree{number}"
             if not tree.exists():
                 shutil.copytree(self.clean, tree, symlinks=True)
             trees.put(tree)
+        for is_last in (False, True):
 
-        def attempt(change: Change) -> None:
-            tree = trees.get()
-            try:
-                self._note(change, *self._outcome(change, tree, suite))
-            finally:
-                trees.put(tree)
+            def attempt(change: Change, is_last: bool = is_last) -> None:
+                tests = suite.tests_of(change)
+                others = [test for test in suite.seconds if test not in set(tests)]
+                tree = trees.get()
+                try:
+                    killer = self._first_failure(change, tree, others if is_last else tests, suite)
+                finally:
+                    trees.put(tree)
+                tried = f"{len(tests)} tests that may see it, {len(others) if is_last else 'not yet all'} others"
+                self._note(change, KILLED if killer else SURVIVED, killer or tried)
 
-        with ThreadPoolExecutor(self.workers) as pool:
-            list(pool.map(attempt, [change for change in self.drawn if (change.file, change.line) not in done]))
+            with ThreadPoolExecutor(self.workers) as pool:
+                list(pool.map(attempt, [change for change in self.drawn if self._is_open(change, is_last)]))
 
-    def _outcome(self, change: Change, tree: Path, suite: Suite) -> tuple[str, str]:
-        """Return how a mutant ended, and the test that killed it."""
-        tests = suite.tests_of(change)
-        others = [test for test in suite.seconds if test not in set(tests)]
-        for part in (tests, others):
-            killer = self._first_failure(change, tree, part, suite)
-            if killer:
-                return KILLED, killer
-        return SURVIVED, f"{len(tests)} tests of its lines and files, {len(others)} others"
+    def _is_open(self, change: Change, is_last: bool) -> bool:
+        """Say whether a mutant has no result yet, or has survived what may see it and is to be tried on all others."""
+        entry = next((one for one in self.results if (one["file"], one["line"]) == (change.file, change.line)), None)
+        return entry is None or (is_last and entry["outcome"] == SURVIVED and "not yet all" in entry["by"])
 
     def _first_failure(self, change: Change, tree: Path, tests: Sequence[str], suite: Suite) -> str:
         """Return the first test that fails with a change and passes without, and how it fails."""
@@ -224,6 +223,7 @@ class Trial:
         was = self.sources[change.file][change.start : change.start + change.length].decode()
         entry = {"file": change.file, "line": change.line, "kind": change.kind, "was": was, "is": change.text}
         with self.lock:
+            self.results = [one for one in self.results if (one["file"], one["line"]) != (change.file, change.line)]
             self.results.append(entry | {"outcome": outcome, "by": by})
             order = [(change.file, change.line) for change in self.drawn]
             self.results.sort(key=lambda one: order.index((one["file"], one["line"])))
