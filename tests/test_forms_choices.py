@@ -194,6 +194,8 @@ def test_a_weighted_sum_that_is_a_place_is_kept(body: str, inputs: str) -> None:
 LAYERS = {
     "pooling of tokens": ("""c = MatMul(x, narrow); p = Softmax<axis = 1>(c); w = Mul(p, x); y = ReduceSum[1]k0(w)""",
         "float[2,7,4] x"),
+    "a learned query": ("t = Transpose<perm = [0, 2, 1]>(x); c = MatMul(query, t); p = Softmax(c); y = MatMul(p, x)",
+        "float[2,7,4] x"),
     "outlook attention": ("""c = MatMul(x, wide); n = [2, 7, 2, 9]; r = Reshape(c, n); p = Softmax(r); u = MatMul(p, v)
         y = MatMul(u, square)""", "float[2,7,4] x, float[2,7,9,4] v"),
 }  # fmt: skip
@@ -203,7 +205,7 @@ LAYERS = {
 def test_an_average_that_goes_on_is_attention_though_a_layer_weighs(body: str, inputs: str) -> None:
     proto = build(body, inputs, "float y")
     proto.graph.output[0].type.tensor_type.ClearField("shape")
-    for name, shape in {"narrow": (4, 1), "wide": (4, 18), "square": (4, 4)}.items():
+    for name, shape in {"narrow": (4, 1), "wide": (4, 18), "square": (4, 4), "query": (1, 4)}.items():
         array = np.random.default_rng(0).normal(size=shape).astype(np.float32)
         proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     (site,) = softq.inspect(proto)

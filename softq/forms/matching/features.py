@@ -32,8 +32,8 @@ def is_feature_map(scores: ir.Value, use: Use, facts: Facts) -> bool:
 def is_answer(scores: ir.Value, length: int | str | None, use: Use, facts: Facts) -> bool:
     """Return whether a layer alone makes the row, and the weighted sum leaves the model as it is: RAFT's upsampling."""
     layer = find_layer(scores)
-    if layer is None or is_product(layer) or use.node is None:
-        return False
+    if layer is None or use.node is None or not is_constant(operand(layer, 1)):
+        return False  # a constant on the left is a learned query
     shape = facts.shape(layer.outputs[0])
     width = next(iter((shape or ())[1:2] if is_op(layer, "Conv") else (shape or ())[-1:]), None)
     channels = isinstance(length, int) and length > 1 and isinstance(width, int) and width % length == 0
