@@ -166,6 +166,14 @@ def test_attention_to_what_attention_gave_is_no_feature_map() -> None:
     assert {(site.role, site.verdict.action) for site in softq.inspect(proto)} == {("attention", "convert")}
 
 
+@pytest.mark.parametrize("body", ["a = MatMul(r, v); y = MatMul(p, a)", "a = MatMul(p, r); y = MatMul(a, v)"])
+def test_weights_of_weights_are_attention(body: str) -> None:
+    head = "p = Softmax(s); r = Softmax(s2)"
+    sites = softq.inspect(build(f"{head}; {body}", "float[2,5,5] s, float[2,5,5] s2, float[2,5,8] v", "float[2,5,8] y"))
+    assert "feature-map" not in {site.role for site in sites}
+    assert sites[0].role == "attention"
+
+
 PLACES = {
     "RAFT": ("""c = Conv(x, kernel); n = [1, 1, 9, 2, 2, 3, 3]; r = Reshape(c, n); p = Softmax<axis = 2>(r)
         w = Mul(p, flow); u = ReduceSum[2]k0(w); t = Transpose<perm = [0, 1, 4, 2, 5, 3]>(u); m = [1, 2, 6, 6]

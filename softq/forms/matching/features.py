@@ -20,13 +20,24 @@ def is_feature_map(scores: ir.Value, use: Use, facts: Facts) -> bool:
     product of two run-time values (keys' features and values), or their own product with the values meets features.
     """
     node = use.node
-    if not is_op(node, "MatMul", "Einsum") or node is None or use.index > 1 or is_product(find_layer(scores)):
+    layer = find_layer(scores)
+    if not is_op(node, "MatMul", "Einsum") or node is None or use.index > 1 or is_product(layer):
         return False
     partner = operand(node, 1 - use.index)
-    if _are_features(partner) or is_product(find_scaled(partner)):
+    product, below = find_scaled(partner), _follow(node, facts)[0]
+    if is_product(product) and (layer is not None or _is_turned(product)):
         return True
-    below, _ = _follow(node, facts)
-    return any(is_op(r, "MatMul", "Einsum") and _are_features(operand(r, 1 - index)) for r, index in below if index < 2)
+    # Where nothing is known of the scores, weights times weights are features only if one side is turned.
+    if layer is None and not _is_turned(node):
+        return False
+    return _are_features(partner) or any(
+        is_op(r, "MatMul", "Einsum") and _are_features(operand(r, 1 - index)) for r, index in below if index < 2
+    )
+
+
+def _is_turned(product: ir.Node | None) -> bool:
+    turned = () if product is None else (v for x in product.inputs for v in chain_above(x, *_SCALED))
+    return is_op(product, "Einsum") or any(producer(v, "Transpose") is not None for v in turned)
 
 
 def is_answer(scores: ir.Value, length: int | str | None, use: Use, facts: Facts) -> bool:
