@@ -82,7 +82,7 @@ def test_logic_is_packed_and_sums_are_chains(expression: str, tables: int, chain
     assert (found.tables, found.chains) == (tables, tuple(chains))
 
 
-def test_memories_and_products_take_the_registers_behind_them() -> None:
+def test_memories_take_the_registers_after_them_and_products_none() -> None:
     module = _module()
     module.memory("words", 20, 1024, 'ram_style = "block"')
     module.register("at", 10, "a")
@@ -95,8 +95,8 @@ def test_memories_and_products_take_the_registers_behind_them() -> None:
     module.register("product", 20, "whole")
     module.assign("out", "product")
     found = estimate([_count(module, 20, a=10, b=1)])
-    # What remains is the address: those behind the memory, at both factors and at the product stand in the blocks.
-    assert (found.bram, found.mult18, found.ff) == (2, 1, 10)
+    # Those after the memory are in its blocks; the address, both factors and the product remain.
+    assert (found.bram, found.mult18, found.ff) == (2, 1, 10 + 20 + 20)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ class Row:
         cells: Cells by family of devices and resource.
         total: Tables of four inputs in an ECP5, those of carries and distributed memory too.
         ff: Flip-flops in an ECP5, without those in blocks of memory.
-        mhz: In an ECP5-25F of grade 6, of each seed.
+        mhz: In an ECP5-25F of grade 6, of each seed; none if it is to be measured again.
         path: The cells at both ends of its longest path with the seed in the middle.
     """
 
@@ -96,10 +96,10 @@ def _cores(rows: Sequence[Row]) -> str:
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for row in rows:
         cells = row.cells["ecp5"]
-        middle = statistics.median(row.mhz)
+        speed = f"{statistics.median(row.mhz):.0f} ({min(row.mhz):.0f}-{max(row.mhz):.0f})" if row.mhz else ""
         known = " / ".join(f"{row.latency[length]:,}" for length in ("197", "512") if length in row.latency)
         told = (row.name, cells["lut"], row.total, row.ff, cells["bram"], cells["dsp"],
-                f"{middle:.0f} ({min(row.mhz):.0f}-{max(row.mhz):.0f})", known, f"{row.clocks:g}",
+                speed, known, f"{row.clocks:g}",
                 "" if row.changes is None else f"{row.changes:.0f}")  # fmt: skip
         lines.append(f"| {' | '.join(f'{cell:,}' if isinstance(cell, int) else cell for cell in told)} |")
     return "\n".join(lines)

@@ -1,12 +1,12 @@
-"""Softmax cores of others through the tools and the device of `python -m benchmarks.fpga`, as far as they take them.
+"""Softmax cores of others beside those of softq that are nearest in kind: int8 scores, probabilities as results.
 
     pip download --no-deps finn-plus==1.6.1 && python -m zipfile -e finn_plus-1.6.1-py3-none-any.whl FOLDER
     python -m benchmarks.fpga.rivals FOLDER
 
 FINN-plus has `HWSoftmax_rtl` (BSD-3-Clause, AMD): integers to float32, the exponential as polynomials, a reciprocal by
 Newton's method. It is SystemVerilog, which yosys reads by its front end slang, and computes in DSPFP32, a block for
-float32 that Versal alone has. So both families get a core without its blocks: their pins are ports, and what nextpnr
-tells is the fabric between them. Nothing of it is kept; figures go to benchmarks/fpga_rivals.json.
+float32 that Versal alone has: these blocks are counted, and their pins are ports. Nothing of it is kept; figures go to
+benchmarks/fpga_rivals.json. What AMD's softmax takes is published.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fpga.cores import LONGEST
+import numpy as np
+
+from benchmarks.fpga.cores import LONGEST, STEP, WORKS, Work
 from benchmarks.fpga.results import load
-from benchmarks.fpga.synthesis import place, run_synthesis
+from benchmarks.fpga.simulation import LENGTH, SPREAD
+from benchmarks.fpga.synthesis import run_synthesis
 from benchmarks.fpga.tools import missing, versions
+from softq.rowprog import run
 
 RESULTS = Path(__file__).parents[1] / "fpga_rivals.json"
 COMMAND = "python -m benchmarks.fpga.rivals FOLDER"
@@ -56,8 +60,18 @@ RSTFPA RSTFPINMODE RSTFPMPIPE RSTFPM RSTFPOPMODE"""
 _WIDTHS = {r"\w+_EXP": 8, r"\w+_MAN": 23, r"\w+_OUT|C|PCIN|PCOUT": 32, "FPOPMODE": 7}
 """Bits of pins, by the forms of their names; all others have one."""
 
-_BESIDE = ("deferred-log", "ita", "shiftmax")
-"""Cores of softq that stand beside it."""
+_BESIDE = {"tflite-int8": "int8, scale 1/256", "index-softmax": "uint8, scale 1/255"}
+"""Cores of softq that give probabilities, and what these are."""
+
+_FINN_CLOCK = "about 400 in a Versal, an estimate of its author ([finn 1624](https://github.com/Xilinx/finn/pull/1624))"
+_FINN_ERROR = "not measured; exponentials have 23 bits after the point (`softmaxf.sv`)"
+_AMD = (
+    "| AMD, [PG338](https://docs.amd.com/r/4.0-English/pg338-dpu/Softmax) | float | 9,580 | 8,019 | 4 | 14 "
+    "| not stated | that of the DPU; its maintainers reckon with 300 "
+    "([Vitis-AI 299](https://github.com/Xilinx/Vitis-AI/issues/299)) |"
+)
+
+_ROWS = 1000
 
 
 def measure(folder: Path) -> dict[str, Any]:
@@ -81,12 +95,23 @@ def measure(folder: Path) -> dict[str, Any]:
             f"read_slang -j 1 --top {_FILLED['TOP_MODULE_NAME']} {' '.join(files)} block.sv; "
             f"delete ={_BLOCK}; read_verilog -lib block.v; chformal -remove"
         )
-        cells = {
-            family: run_synthesis(work, read, str(_FILLED["TOP_MODULE_NAME"]), family, _BLOCK)
-            for family in ("xc7", "ecp5")
-        }
-        placed = place(work)
-    return {"cells": cells, "total": placed.total, "ff": placed.ff, "mhz": list(placed.mhz)}
+        cells = run_synthesis(work, read, str(_FILLED["TOP_MODULE_NAME"]), "xc7", _BLOCK)
+    return {"cells": {"xc7": cells}}
+
+
+def errors() -> dict[str, float]:
+    """Return the maximum difference from softmax in float64 of softq's cores, on rows of normal scores."""
+    return {work.name: _error(work) for work in WORKS if work.name in _BESIDE}
+
+
+def _error(work: Work) -> float:
+    plan = work.make().core.plan
+    normal = np.random.default_rng(0).normal(0, SPREAD, (_ROWS, LENGTH))
+    scores = np.clip(np.rint(normal), -128, 127).astype(np.int8)
+    exact = np.exp(STEP * (scores - scores.max(-1, keepdims=True).astype(np.float64)))
+    exact /= exact.sum(-1, keepdims=True)
+    unit = {"int8": 256, "uint8": 255}[str(work.settings["output"])]
+    return float(np.abs(run(plan.source, scores)[plan.row_name].astype(np.float64) / unit - exact).max())
 
 
 def _declare_block() -> str:
@@ -109,44 +134,40 @@ def main() -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("folder", type=Path, help="an unpacked wheel of finn-plus")
     chosen = parser.parse_args()
-    if absent := missing("yosys", "nextpnr-ecp5"):
+    if absent := missing("yosys"):
         print(f"needs {absent}", file=sys.stderr)
         return 2
     if not (chosen.folder / _LIBRARY / _WRAPPER).exists():
         print(f"{chosen.folder} has no {_LIBRARY}/{_WRAPPER}: it is no unpacked wheel of finn-plus", file=sys.stderr)
         return 2
-    found = {"command": COMMAND, "tools": versions("yosys", "nextpnr-ecp5"), **measure(chosen.folder)}
+    found = {"command": COMMAND, "tools": versions("yosys"), **measure(chosen.folder), "errors": errors()}
     RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(document())
     return 0
 
 
 def document() -> str:
-    """Return the table of docs/fpga.md: beside it the first core of the benchmark and one that gives weights."""
+    """Return the table of docs/fpga.md."""
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
     own = load()
-    lines = [
-        "| core | xc7: LUT | FF | RAMB18 | DSP | ECP5: LUT4 | in all | FF | BRAM | MULT18 | MHz |",
-        "|---" * 11 + "|",
-        _line("FINN-plus 1.6.1, `HWSoftmax_rtl`", found["cells"], found["total"], found["ff"], found["mhz"]),
-    ]
-    for name in _BESIDE:
-        row = own[name]
-        lines.append(_line(name, row.cells, row.total, row.ff, row.mhz))
+    lines = ["| core | results | LUT | FF | RAMB18 | DSP | maximum error | MHz |", "|---" * 8 + "|"]
+    for name, kind in _BESIDE.items():
+        clock = f"{statistics.median(own[name].mhz):.0f} in an ECP5 of the slowest grade, measured"
+        lines.append(_line(name, kind, own[name].cells["xc7"], f"{found['errors'][name]:.5f}", clock))
+    name = "FINN-plus 1.6.1, `HWSoftmax_rtl`"
+    lines.append(_line(name, "float32", found["cells"]["xc7"], _FINN_ERROR, _FINN_CLOCK))
     note = (
-        f"From `{found['command']}` ({', '.join(found['tools'])}): int8 scores, one in each clock, rows of 1,024 "
-        f"elements. DSP of FINN-plus are blocks {_BLOCK}, which neither family has; its MHz are those of the fabric "
-        "between them."
+        f"From `{found['command']}` ({', '.join(found['tools'])}): int8 scores, rows of up to 1,024 elements (AMD: "
+        "1,023); cells of xc7, AMD's in UltraScale+ as published. DSP of FINN-plus are blocks "
+        f"{_BLOCK}, which Versal alone has. The error is the maximum difference from softmax in float64 on {_ROWS:,} "
+        f"rows of {LENGTH} normal scores with a standard deviation of {SPREAD:g} units of {STEP}."
     )
-    return "\n".join([*lines, "", note])
+    return "\n".join([*lines, _AMD, "", note])
 
 
-def _line(name: str, cells: Mapping[str, Mapping[str, int]], total: int, ff: int, mhz: Sequence[float]) -> str:
-    xc7, ecp5 = cells["xc7"], cells["ecp5"]
-    told = (xc7["lut"], xc7["ff"], xc7["bram"] + 2 * xc7["bram36"], xc7.get(_BLOCK, xc7["dsp"]),
-            ecp5["lut"], total, ff, ecp5["bram"], ecp5["dsp"])  # fmt: skip
-    speed = f"{statistics.median(mhz):.0f} ({min(mhz):.0f}-{max(mhz):.0f})"
-    return f"| {name} | {' | '.join(f'{cell:,}' for cell in told)} | {speed} |"
+def _line(name: str, results: str, cells: Mapping[str, int], error: str, clock: str) -> str:
+    counts = (cells["lut"], cells["ff"], cells["bram"] + 2 * cells["bram36"], cells.get(_BLOCK, cells["dsp"]))
+    return f"| {name} | {results} | {' | '.join(f'{count:,}' for count in counts)} | {error} | {clock} |"
 
 
 if __name__ == "__main__":

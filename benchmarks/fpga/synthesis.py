@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fpga.block_registers import move_registers
 from benchmarks.fpga.tools import call
+from softq.rtl.ecp5 import commands
 
 SEEDS = (1, 2, 3, 4, 5)
 DEVICE = ("--25k", "--speed", "6")
@@ -103,9 +103,8 @@ def _read(sources: Sequence[str]) -> str:
 
 def place(folder: Path, seeds: Sequence[int] = SEEDS) -> Placed:
     """Return what becomes of ecp5.json, with registers moved into blocks of memory, for each seed."""
-    netlist = json.loads((folder / "ecp5.json").read_text())
-    move_registers(netlist)
-    (folder / "packed.json").write_text(json.dumps(netlist))
+    (folder / "packed.ys").write_text(commands(["read_json ecp5.json"], "packed.json"))
+    call("yosys", ["-q", "packed.ys"], folder)
     found: list[tuple[float, dict[str, Any]]] = []
     for seed in seeds:
         arguments = ["--json", "packed.json", "--seed", str(seed), "--freq", str(_FREQUENCY), "--report", "report.json"]

@@ -24,7 +24,7 @@ def write_rtl(
 
     NAME.v is the core; NAME_tb.v its testbench, which reads NAME_scores.hex, NAME_results.hex, NAME_numbers.hex,
     NAME_registers.hex and NAME_values.hex, as far as the core has what they are for;
-    NAME.sdc, .xdc and .lpf say how fast the clock is; NAME.json is what the core is.
+    NAME.sdc, .xdc and .lpf say how fast the clock is; NAME_ecp5.ys is a script for Yosys; NAME.json describes the core.
 
     Args:
         made: The core.

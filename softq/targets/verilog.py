@@ -28,7 +28,7 @@ class Options(TargetOptions):
     scores: str = option("", "int8 or uint8; by default what the model quantizes them to, else int8")
     step: str = option("", "real value of one unit of the scores; by default their scale in the model, or the method's")
     outputs: str = option("", "what cores give, codes+normalizer for example; by default codes and the rows' numbers")
-    clock: str = option("200", "megahertz that constraints ask for")
+    clock: str = option("125", "megahertz that constraints ask for")
     reset: str = option("yes", "whether there is a synchronous reset: yes or no")
     packed: str = option("no", "whether results of at most 4 bits share bytes: yes or no")
     cut: str = option("no", "whether rows that are too long are cut and marked: yes or no")

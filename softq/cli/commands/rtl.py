@@ -40,7 +40,7 @@ from softq.wording import counted
     "--fraction", type=int, default=0, show_default=True, metavar="F", help="Bits of averages behind the point."
 )
 @click.option("--multipliers", is_flag=True, help="Weigh V by multipliers, not by shifts and adders.")
-@click.option("--clock", type=float, default=200.0, show_default=True, metavar="MHZ", help="What constraints ask for.")
+@click.option("--clock", type=float, default=125.0, show_default=True, metavar="MHZ", help="What constraints ask for.")
 def rtl(
     method: str,
     bits: int | None,

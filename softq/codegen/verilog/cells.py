@@ -44,7 +44,6 @@ class Cells:
         registers: Bits of registers, those beside blocks of memory and multipliers too.
         chains: Bits of each sum, difference and comparison.
         products: How many products there are.
-        product_registers: Bits of registers beside them that a multiplier has, too.
         reads: What is read from blocks of memory.
         read_beside: Memories that are read otherwise, once for each reader: distributed ones, and blocks whose register
             does not take a word at each clock.
@@ -54,7 +53,6 @@ class Cells:
     registers: int
     chains: tuple[int, ...]
     products: int
-    product_registers: int
     reads: tuple[BlockRead, ...]
     read_beside: tuple[Memory, ...]
 
@@ -91,7 +89,6 @@ class _Count:
             kinds.count("register"),
             tuple(sorted(length for key, length in self._lengths.items() if key[0] != "*" and key not in joined)),
             sum(key[0] == "*" for key in self._lengths),
-            len({bit for key in self._lengths if key[0] == "*" for bit in self._beside_product(key)}),
             tuple(self._block_reads()),
             tuple(self._module.memories[name] for name in sorted(str(read[0]) for read in reads)),
         )
@@ -174,18 +171,3 @@ class _Count:
         """Say whether a register that takes a bit at each clock is all that reads it."""
         readers = self._readers.get(bit, [])
         return len(readers) == 1 and isinstance(readers[0], Taken) and readers[0].is_plain
-
-    def _beside_product(self, key: Key) -> Iterator[Bit]:
-        """Yield bits of registers that a multiplier takes: those behind it, and those that only products read."""
-        result = [bit for bit in self._asked if isinstance(bit.of, tuple) and bit.of[:2] == ("product", key)]
-        if all(map(self._is_moved, result)):
-            yield from result  # The register behind, which nothing else tells apart from it.
-        for side in key[1:]:
-            own = {bit for bit in side if bit.support}
-            if all(map(self._is_plain_register, own)):
-                yield from (bit for bit in own if all(isinstance(r, tuple) and r[0] == "*" for r in self._readers[bit]))
-
-    def _is_plain_register(self, bit: Bit) -> bool:
-        return (
-            isinstance(bit.of, tuple) and bit.of[0] == "register" and self._values.take(bit.of[1])[bit.of[2]].is_plain
-        )

@@ -3,9 +3,9 @@
 Flip-flops, blocks of memory, multipliers and chains of carries are counted (cells.py), by what the device has:
 
 * a block of memory is 16,384 words of 1 bit to 1,024 of 18, or 512 of 36, the fewest of these that hold it. It has
-  a register for each bit it gives, so that one behind it in the design takes no flip-flops, as vendors' tools have it.
+  a register for each bit it gives, so that one after it in the design takes no flip-flops, by the script NAME_ecp5.ys.
   One that is read where it is written reads by the port of the write;
-* a multiplier takes factors of up to 18 bits, and has registers at its inputs and its output;
+* a multiplier takes factors of up to 18 bits; its registers stay unused, as Yosys leaves them;
 * distributed memory comes in pieces of 16 words of 4 bits.
 
 Tables of four inputs depend on what synthesis makes of the logic, which it optimizes, and which it makes fast or small.
@@ -52,7 +52,7 @@ class Resources:
     Attributes:
         lut4: Tables of four inputs that compute.
         lut4_in_all: These, and those that carry and that are distributed memory.
-        ff: Flip-flops, without those in blocks of memory and multipliers.
+        ff: Flip-flops, without those in blocks of memory.
         bram: Blocks of memory of 18 kilobits.
         mult18: Multipliers of 18 by 18 bits.
     """
@@ -126,7 +126,7 @@ def _count_blocks(cells: Cells) -> int:
 
 
 def _count_registers(cells: Cells) -> int:
-    found = cells.registers - cells.product_registers
+    found = cells.registers
     for read in cells.reads:
         bits, parts = _shape(read.memory)[0], _rows(read.memory)
         if parts > 1:
