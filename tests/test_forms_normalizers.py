@@ -47,12 +47,12 @@ DEFERRED = {
 REFUSED = {
     "product of other exponentials": (
         "f = Sin (e) o = MatMul (f, v) t = ReduceSum <keepdims = 1> (e, last) y = Div (o, t)",
-        "product with the values comes before",
+        "MatMul of node o",
     ),
     "product first, sum of columns": (
         """o = MatMul (e, v) t0 = ReduceSum <keepdims = 1> (e, middle) t1 = ReduceSum <keepdims = 1> (t0, last)
         y = Div (o, t1)""",
-        "product with the values comes before",
+        "MatMul of node o",
     ),
     "mean": (
         "m = ReduceMean <keepdims = 1> (e, last) t = Mul (m, eight) p = Div (e, t) y = MatMul (p, v)",

@@ -26,7 +26,7 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
         named = None if total is None else _name(found["above"], total.source, facts)
         if named is not None:
             label = f"{node.op_type} of node {node_label(node)}"
-            return Match(named[0], None, None, None, Verdict("keep", f"{label} {named[1]}, and no softmax"))
+            return Match(named[0], None, None, None, Verdict("keep", f"{label} {named[1]}, not a softmax"))
     return None
 
 

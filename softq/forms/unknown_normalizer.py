@@ -65,19 +65,19 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
         if last not in matched and not any(is_op(n, "Exp") and n in matched for n in last.outputs[0].consumers()):
             text = f"{last.op_type} of node {node_label(last)} normalizes exponentials of scores"
             text += f" (node {node_label(node)}); {total.op_type} of node {node_label(total)} adds them up, "
-            text += _explain(last, total)
+            text += _explain({node, total}, last, below)
             return Match(f"Exp/{total.op_type}", None, None, None, Verdict("refuse", text))
     return kernel
 
 
-def _explain(last: ir.Node, total: ir.Node) -> str:
-    if not is_op(total, "ReduceSum", "ReduceL1"):
+def _explain(known: set[ir.Node], last: ir.Node, below: _Below) -> str:
+    if not any(is_op(node, "ReduceSum", "ReduceL1") for node in known):
         return "and softq recognises only sums of rows by ReduceSum or products with ones"
-    above = operand(last, 0)
-    inner = () if above is None else walk_above(above, lambda n: n is not total, 24)
-    if any(is_op(v.producer(), "MatMul", "Gemm", "Einsum") for v in inner):
-        return "and softq does not recognise how the product with the values comes before the division"
-    return "and softq does not recognise the operators between"
+    above = (v for o in last.inputs if o for v in walk_above(o, lambda n: n not in known, 24) if v in below)
+    between = dict.fromkeys(
+        f"{n.op_type} of node {node_label(n)}" for v in above if (n := v.producer()) not in known and n
+    )
+    return f"and softq does not recognise a softmax with {', '.join(between)} before the division"
 
 
 def _walk(node: ir.Node, facts: Facts) -> _Below:
@@ -176,7 +176,7 @@ def _match_kernel(node: ir.Node, below: _Below) -> Match | None:
     if not products or products[0] is None:
         return None
     what = f"{products[0].op_type} of node {node_label(products[0])} multiplies values by the exponentials of node"
-    why = "and nothing divides by their sum: a kernel of queries and keys as in SOFT, and no softmax"
+    why = "and nothing divides by their sum: a kernel of queries and keys as in SOFT, not a softmax"
     verdict = Verdict("keep", f"{what} {node_label(node)}, {why}")
     return Match(f"Exp/{products[0].op_type}", None, None, None, verdict)
 

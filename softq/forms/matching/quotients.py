@@ -18,7 +18,7 @@ from softq.graph.queries import is_op, operand, producer
 SUMS = ("ReduceSum", "ReduceL1")
 """Sums of exponentials, which are not negative."""
 
-OVERFLOW = "its exponentials can overflow, and those of the softmax cannot"
+OVERFLOW = "no maximum is subtracted, so its exponentials can overflow; after the conversion they cannot"
 """What is worth telling where no maximum is subtracted."""
 
 

@@ -99,7 +99,7 @@ def _refine(
     """Return what is used as the weights of an attention, and is none or something besides."""
     shape, label = facts.shape(weights), "" if use.node is None else f"{usage.consumer} of node {node_label(use.node)}"
     if scores is not None and is_feature_map(scores, use, facts):
-        why = f"{label} sums over features that no product of queries and keys gave"
+        why = f"{label} sums over the axis of the softmax, and that axis is not one of keys"
         return replace(usage, role="feature-map", why=why)
     length = None if shape is None or axis is None else shape[axis]
     if scores is not None and is_answer(scores, length, use, facts):
@@ -112,8 +112,8 @@ def tell_choices(usage: Usage, product: str, weights: ir.Value, axis: int | None
     """Return the usage as weights of an attention whose `product` is named, or as a selector; see `find_choice`."""
     chooser, output = find_choice(weights, axis, facts)
     if chooser is not None:
-        chooses = f"{operator_label(chooser)} of node {node_label(chooser)} chooses by its weights"
-        why = f"{chooses}, which {product} multiplies with values"
+        reader = f"{operator_label(chooser)} of node {node_label(chooser)}"
+        why = f"{product} multiplies its weights by values, and {reader} makes a choice by the same weights"
         return replace(usage, role="selector", consumer=operator_label(chooser), why=why)
     return replace(usage, note=output and f"the graph output {output!r} shows its weights or what is made of them")
 
@@ -125,7 +125,7 @@ def _explain(use: Use, facts: Facts) -> str:
     other = operand(use.node, 1 - use.index) if use.index < 2 else None
     reader = f"{operator_label(use.node)} of node {node_label(use.node)}"
     if is_op(use.node, "MatMul", "Gemm", "Einsum", "Conv", "Mul") and is_constant(other) and other is not None:
-        return f"{reader} multiplies it by the constant {other.name!r}, and an attention by values of run time"
+        return f"{reader} multiplies it by the constant {other.name!r}, and an attention by values computed from inputs"
     if is_op(use.node, "MatMul"):
         return f"{reader} does not sum over the axis of the softmax"
     if is_op(use.node, "Mul"):

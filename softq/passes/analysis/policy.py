@@ -19,7 +19,7 @@ _KEPT: dict[Role, str] = {
     "selector": "a selector: a small error of its weights can change the choice",
     "feature-map": "a feature map of linear attention: its row holds features, not the weights of an average",
     "classifier": "a classifier head or output: its probabilities are the interface",
-    "router": "a router: another choice by TopK is a discrete error",
+    "router": "a router of experts, which stays exact by default",
     "sampler": "a sampler: what is drawn from it is a discrete decision",
     "detector": "a part of a detector or of a sampling grid: small weights move coordinates",
     "other": "not recognised as attention",
@@ -86,7 +86,7 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
         finding = replace(finding, site=site, match=finding.around, mask=NO_MASK, order=None)
     site = finding.site
     if site.function is not None and site.function.method != given:
-        reason = f"it is no softmax but {_describe(site.function)}, and that method alone can take its place"
+        reason = f"not a softmax: it is {_describe(site.function)}, and only that method can replace it"
         return replace(finding, site=replace(site, verdict=Verdict("keep", reason)))
     tail = f"; {site.verdict.reason}" if site.verdict.reason else ""
     if around is not None:
@@ -94,7 +94,7 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
     inside = site.consumer == "itself"
     use = "the product with V is inside the operator" if inside else f"the result goes into {site.consumer}"
     kept = f"{_KEPT.get(site.role, '')} ({finding.why})"
-    counts = ", and check counts the choices that change" if site.role == "selector" else ""
+    counts = "; `softq check` counts the choices that change" if site.role == "selector" else ""
     tail = (f"attention: {use}" if site.role == "attention" else f"by default it is kept: {kept}{counts}") + tail
     if finding.mask.why:
         tail += f"; its mask stays in the scores: {finding.mask.why}"
