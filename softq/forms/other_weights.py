@@ -11,9 +11,8 @@ from softq.forms.matching.layout_ops import are_same, follow
 from softq.forms.matching.quotients import find_inverted
 from softq.forms.matching.reductions import find_reduction
 from softq.graph.facts import Facts
-from softq.graph.patterns import match as matches_pattern
 from softq.graph.patterns import matches
-from softq.graph.queries import is_op, node_label, walk_above
+from softq.graph.queries import full_label, is_op, walk_above
 from softq.site import Verdict
 
 
@@ -21,12 +20,11 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     """Recognise the quotient."""
     if not is_op(node, "Div", "Mul") or len(node.outputs) != 1 or written_function.match(node, facts) is not None:
         return None
-    for found in matches(node.outputs[0], "Div(above, below) | Mul(above, below) | Mul(below, above)"):
-        total = follow(found["below"], facts) if is_op(node, "Div") else find_inverted(found["below"], facts)
-        named = None if total is None else _name(found["above"], total.source, facts)
+    for quotient in matches(node.outputs[0], "Div(above, below) | Mul(above, below) | Mul(below, above)"):
+        total = follow(quotient["below"], facts) if is_op(node, "Div") else find_inverted(quotient["below"], facts)
+        named = None if total is None else _name(quotient["above"], total.source, facts)
         if named is not None:
-            label = f"{node.op_type} of node {node_label(node)}"
-            return Match(named[0], None, None, None, Verdict("keep", f"{label} {named[1]}, not a softmax"))
+            return Match(named[0], None, None, None, Verdict("keep", f"{full_label(node)} {named[1]}, not a softmax"))
     return None
 
 
@@ -43,22 +41,19 @@ def _name(above: ir.Value, total: ir.Value, facts: Facts) -> tuple[str, str] | N
     product = source.producer()
     if product is None or not is_product(product) or not any(is_product(find_scaled(v)) for v in product.inputs):
         return None
-    sums = [v.producer() for v in walk_above(total, lambda n: n is not product, 24)]
-    queries = {v for v in product.inputs if v is not None} & set(walk_above(total, lambda n: n is not product, 24))
-    if queries and any(is_op(n, "ReduceSum", "MatMul", "Einsum") for n in sums):
+    above = list(walk_above(total, lambda n: n is not product, 24))
+    has_sum = any(is_op(v.producer(), "ReduceSum", "MatMul", "Einsum") for v in above)
+    if has_sum and not set(product.inputs).isdisjoint(above):
         return "MatMul/MatMul/Div", "divides queries times (keys times values) by queries times keys: linear attention"
     return None
 
 
 def _is_stable(value: ir.Value, facts: Facts) -> bool:
-    for chosen in ("Where(c, rises, falls)", "Where(c, falls, rises)"):
-        found = matches_pattern(value, chosen)
-        plus = None if found is None else matches_pattern(found["rises"], "Add(x, one) | Add(one, x)")
-        if found is None or plus is None or find_inverted(found["falls"], facts) is None:
-            continue
-        if any(read_number(value) == 1 for value in plus.values()):
-            return True
-    return False
+    return any(
+        find_inverted(choice["falls"], facts) is not None and read_number(plus["one"]) == 1
+        for choice in matches(value, "Where(c, rises, falls) | Where(c, falls, rises)")
+        for plus in matches(choice["rises"], "Add(x, one) | Add(one, x)")
+    )
 
 
 FORM = Form(

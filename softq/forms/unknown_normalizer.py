@@ -19,12 +19,13 @@ from softq.graph.facts import Facts
 from softq.graph.queries import (
     MOVES_ONLY,
     SAME_VALUES,
-    chain_above,
+    full_label,
     is_constant,
     is_op,
     node_label,
     operand,
     producer,
+    top_above,
     walk_above,
 )
 from softq.graph.view import Use
@@ -63,8 +64,8 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
         return None
     for last, total in quotients:
         if last not in matched and not any(is_op(n, "Exp") and n in matched for n in last.outputs[0].consumers()):
-            text = f"{last.op_type} of node {node_label(last)} normalizes exponentials of scores"
-            text += f" (node {node_label(node)}); {total.op_type} of node {node_label(total)} adds them up, "
+            text = f"{full_label(last)} normalizes exponentials of scores"
+            text += f" (node {node_label(node)}); {full_label(total)} adds them up, "
             text += _explain({node, total}, last, below)
             return Match(f"Exp/{total.op_type}", None, None, None, Verdict("refuse", text))
     return kernel
@@ -74,9 +75,7 @@ def _explain(known: set[ir.Node], last: ir.Node, below: _Below) -> str:
     if not any(is_op(node, "ReduceSum", "ReduceL1") for node in known):
         return "and softq recognises only sums of rows by ReduceSum or products with ones"
     above = (v for o in last.inputs if o for v in walk_above(o, lambda n: n not in known, 24) if v in below)
-    between = dict.fromkeys(
-        f"{n.op_type} of node {node_label(n)}" for v in above if (n := v.producer()) not in known and n
-    )
+    between = dict.fromkeys(full_label(n) for v in above if (n := v.producer()) not in known and n)
     return f"and softq does not recognise a softmax with {', '.join(between)} before the division"
 
 
@@ -137,12 +136,9 @@ def _is_carried(value: ir.Value | None, facts: Facts) -> bool:
 
 def _is_of_others(value: ir.Value | None, source: ir.Value) -> bool:
     """Whether a value holds exponentials of other scores: e^x over e^x + e^-x is a sigmoid."""
-    *_, top = [None, *chain_above(value, *MOVES_ONLY, *SAME_VALUES, "Mul")]
-    inner = [producer(v, "Exp") for v in (top, source)]
-    if None in inner:
-        return False
-    scores = [list(chain_above(operand(node, 0), "Neg", "Mul", "Div"))[-1] for node in inner if node is not None]
-    return scores[0] is not scores[1]
+    inner = [producer(v, "Exp") for v in (top_above(value, *MOVES_ONLY, *SAME_VALUES, "Mul"), source)]
+    scores = [top_above(operand(node, 0), "Neg", "Mul", "Div") for node in inner if node is not None]
+    return len(scores) == 2 and scores[0] is not scores[1]
 
 
 def _find_quotients(node: ir.Node, below: _Below) -> Iterator[tuple[ir.Node, ir.Node]]:
@@ -175,7 +171,7 @@ def _match_kernel(node: ir.Node, below: _Below) -> Match | None:
     products = [s["sum"] for s in below.values() if is_product(s.get("sum"))]
     if not products or products[0] is None:
         return None
-    what = f"{products[0].op_type} of node {node_label(products[0])} multiplies values by the exponentials of node"
+    what = f"{full_label(products[0])} multiplies values by the exponentials of node"
     why = "and nothing divides by their sum: a kernel of queries and keys as in SOFT, not a softmax"
     verdict = Verdict("keep", f"{what} {node_label(node)}, {why}")
     return Match(f"Exp/{products[0].op_type}", None, None, None, verdict)

@@ -62,6 +62,11 @@ def node_label(node: ir.Node, index: int | None = None) -> str:
     return f"{operator_label(node)}#{list(graph_of(node)).index(node) if index is None else index}"
 
 
+def full_label(node: ir.Node) -> str:
+    """Return the operator and the label of a node, as sentences name it: `Add of node sum`."""
+    return f"{operator_label(node)} of node {node_label(node)}"
+
+
 def unique_path(path: tuple[str, ...], taken: set[tuple[str, ...]]) -> tuple[str, ...]:
     """Return a path that is not taken, with a number if need be, and take it."""
     candidate, count = path, 1
@@ -118,6 +123,12 @@ def chain_above(value: ir.Value | None, *names: str) -> Iterator[ir.Value]:
         node = value.producer()
         goes_on = node is not None and node.domain == "" and (not names or node.op_type in names)
         value = operand(node, 0) if node is not None and goes_on else None
+
+
+def top_above(value: ir.Value | None, *names: str) -> ir.Value | None:
+    """Return the last value of `chain_above`."""
+    *_, top = None, *chain_above(value, *names)
+    return top
 
 
 def values_above(value: ir.Value, enters: Callable[[ir.Node], bool], most: int) -> list[ir.Value]:

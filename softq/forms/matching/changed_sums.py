@@ -12,7 +12,7 @@ from softq.forms.matching.layout_ops import are_same, follow, is_plain
 from softq.forms.matching.reductions import find_reduction
 from softq.graph.facts import Facts
 from softq.graph.patterns import match, matches
-from softq.graph.queries import is_op, node_label, operand, producer
+from softq.graph.queries import full_label, is_op, operand, producer
 
 NEGLIGIBLE = {ir.DataType.FLOAT: 2.0**-25, ir.DataType.FLOAT16: 2.0**-12, ir.DataType.BFLOAT16: 2.0**-9}
 """Half a unit in the last place of 1, and half of that: added to a sum of at least 1, it is rounded away."""
@@ -37,7 +37,7 @@ class Changes:
 
     def and_by(self, node: ir.Node, inside: ir.Value, facts: Facts) -> Changes:
         """Return the changes if `node`, which reads the sum `inside`, comes before these."""
-        refusal = f"{node.op_type} of node {node_label(node)} changes its sum, and not by a constant or a bound"
+        refusal = f"{full_label(node)} changes its sum, and not by a constant or a bound"
         return self._and_by(node, inside, facts) or replace(self, refusal=self.refusal or refusal)
 
     def _and_by(self, node: ir.Node, inside: ir.Value, facts: Facts) -> Changes | None:

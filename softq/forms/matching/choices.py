@@ -11,7 +11,7 @@ import onnx_ir as ir
 from softq.forms.matching.layout_ops import read_axes
 from softq.forms.matching.weighing import is_of_softmax, is_pooling
 from softq.graph.facts import Facts
-from softq.graph.queries import MOVES_ONLY, SAME_VALUES, cast_target, chain_above, is_constant, is_op, operand
+from softq.graph.queries import MOVES_ONLY, SAME_VALUES, cast_target, is_constant, is_op, operand, top_above
 from softq.graph.view import Use
 
 _CHOOSING = {"TopK", "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "NonZero"} | {
@@ -55,9 +55,9 @@ def _goes_on(use: Use, weights: ir.Value, axis: int | None, facts: Facts) -> boo
     node, index = use.node, use.index
     assert node is not None, "graph outputs were asked for before"
     if is_op(node, "ReduceSum", "ReduceL1") and axis is not None and (shape := facts.shape(weights)) is not None:
-        *_, top = chain_above(node.inputs[0], *SAME_VALUES)
         # The sum of a row of weights is 1 whatever they are.
-        return top is not weights or read_axes(node, facts) not in {(axis,), (axis + len(shape),)}
+        is_row = read_axes(node, facts) in {(axis,), (axis + len(shape),)}
+        return not is_row or top_above(node.inputs[0], *SAME_VALUES) is not weights
     if node.op_type in _GOING_ON:
         return index == 0 or node.op_type in {"Concat", "Where", "Max", "Min", "Sum", "Mean"}
     other = operand(node, 1 - index) if index < 2 else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from softq.graph.facts import Facts
-from softq.graph.queries import MOVES_ONLY, SAME_VALUES, chain_above, is_constant, is_op, operand, producer
+from softq.graph.queries import MOVES_ONLY, SAME_VALUES, chain_above, is_constant, is_op, operand, producer, top_above
 from softq.graph.view import Use
 
 _LAYERS = ("MatMul", "Gemm", "Conv", "Einsum")
@@ -68,13 +68,12 @@ def is_product(node: ir.Node | None) -> bool:
 
 def find_scaled(value: ir.Value | None) -> ir.Node | None:
     """Return the node that makes a value, before it is moved and scaled."""
-    *_, top = [None, *chain_above(value, *_SCALED)]
+    top = top_above(value, *_SCALED)
     return top and top.producer()
 
 
 def _are_features(value: ir.Value | None) -> bool:
-    *_, top = [None, *chain_above(value, *_SCALED, "Concat")]
-    softmax = producer(top, "Softmax")
+    softmax = producer(top_above(value, *_SCALED, "Concat"), "Softmax")
     return softmax is not None and not is_product(find_layer(operand(softmax, 0)))
 
 

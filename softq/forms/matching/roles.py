@@ -15,10 +15,10 @@ from softq.graph.queries import (
     MOVES_ONLY,
     SAME_VALUES,
     chain_above,
+    full_label,
     is_constant,
     is_op,
     is_passthrough,
-    node_label,
     operand,
     operator_label,
     producer,
@@ -97,7 +97,7 @@ def _refine(
     usage: Usage, use: Use, weights: ir.Value, scores: ir.Value | None, axis: int | None, facts: Facts
 ) -> Usage:
     """Return what is used as the weights of an attention, and is none or something besides."""
-    shape, label = facts.shape(weights), "" if use.node is None else f"{usage.consumer} of node {node_label(use.node)}"
+    shape, label = facts.shape(weights), "" if use.node is None else full_label(use.node)
     if scores is not None and is_feature_map(scores, use, facts):
         why = f"{label} sums over the axis of the softmax, and that axis is not one of keys"
         return replace(usage, role="feature-map", why=why)
@@ -112,8 +112,7 @@ def tell_choices(usage: Usage, product: str, weights: ir.Value, axis: int | None
     """Return the usage as weights of an attention whose `product` is named, or as a selector; see `find_choice`."""
     chooser, output = find_choice(weights, axis, facts)
     if chooser is not None:
-        reader = f"{operator_label(chooser)} of node {node_label(chooser)}"
-        why = f"{product} multiplies its weights by values, and {reader} makes a choice by the same weights"
+        why = f"{product} multiplies its weights by values, and {full_label(chooser)} chooses by the same weights"
         return replace(usage, role="selector", consumer=operator_label(chooser), why=why)
     return replace(usage, note=output and f"the graph output {output!r} shows its weights or what is made of them")
 
@@ -123,7 +122,7 @@ def _explain(use: Use, facts: Facts) -> str:
     if use.node is None:
         return f"it is the graph output {facts.view.model.graph.outputs[use.index].name!r}"
     other = operand(use.node, 1 - use.index) if use.index < 2 else None
-    reader = f"{operator_label(use.node)} of node {node_label(use.node)}"
+    reader = full_label(use.node)
     if is_op(use.node, "MatMul", "Gemm", "Einsum", "Conv", "Mul") and is_constant(other) and other is not None:
         return f"{reader} multiplies it by the constant {other.name!r}, and an attention by values computed from inputs"
     if is_op(use.node, "MatMul"):

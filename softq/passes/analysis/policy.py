@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from softq.errors import UsageError
 from softq.forms.matching.masks import NO_MASK
-from softq.graph.queries import node_label
+from softq.graph.queries import full_label
 from softq.methods import METHODS
 from softq.nearest import nearest
 from softq.passes.analysis.candidates import Finding, shorten
@@ -99,7 +99,7 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
     if finding.mask.why:
         tail += f"; its mask stays in the scores: {finding.mask.why}"
     if finding.order is not None and (chosen is None if policy.rewrites is None else site.id in policy.rewrites):
-        reader = f"{site.consumer} of node {node_label(finding.order.reader)}"
+        reader = full_label(finding.order.reader)
         reason = f"only the order of its weights is used, by {reader}: the scores have the same order"
         if finding.order.normalized is not None:
             reason = f"what {reader} picks is divided by its sum, which gives the softmax of the picked scores"
