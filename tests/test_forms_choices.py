@@ -29,6 +29,9 @@ SELECTING = {
         "t = Transpose<perm = [0, 2, 3, 1]>(p); m = MatMul(t, heads); u, pick = TopK<axis = 2>(m, four)", "TopK"),
     "pooled": ("a = AveragePool<kernel_shape = [1, 3], pads = [0, 1, 0, 1]>(p); pick = ArgMax<axis = -1>(a)", "ArgMax"),
     "rolled out": ("q = Softmax(r); a = MatMul(p, q); pick = ArgMax<axis = -1>(a)", "ArgMax"),
+    "quantized by onnxruntime": (
+        """g = 0.004; c = com.microsoft.QuantizeLinear(p, g); d = com.microsoft.DequantizeLinear(c, g)
+        pick = ArgMax<axis = -1>(d)""", "ArgMax"),
     "less a constant": ("h = 0.1; d = Sub(p, h); a = Relu(d); pick = NonZero(a)", "NonZero"),
 }  # fmt: skip
 NOT_SELECTING = {
@@ -43,7 +46,7 @@ MORE = "<int64[1] four = {4}, float[4,1] heads = {1, 2, 3, 4}>"
 def model(body: str, extra: str = "") -> onnx.ModelProto:
     head = f"p = Softmax<axis = -1>(s); {extra}y = MatMul(p, v)"
     inputs = WEIGHTS + ", float[3,4,9,9] r, float[3,9] acc, int64[3,9] ids"
-    proto = build(f"{head}; {body}", inputs, "float[3,4,9,8] y, int64[3,4] pick", 18)
+    proto = build(f"{head}; {body}", inputs, "float[3,4,9,8] y, int64[3,4] pick", 18, domains="com.microsoft")
     proto.graph.initializer.extend(
         parser.parse_model(
             f'<ir_version: 8, opset_import: ["": 18]> g (float x) => (float y) {MORE} {{ y = Identity(x) }}'

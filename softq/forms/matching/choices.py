@@ -37,9 +37,9 @@ def find_choice(weights: ir.Value, axis: int | None, facts: Facts) -> tuple[ir.N
         for use in facts.view.uses(value):
             if use.node is None:
                 output = output or str(facts.view.model.graph.outputs[use.index].name)
-            elif not use.node.domain and _chooses(use):
+            elif _chooses(use):
                 return use.node, output
-            elif not use.node.domain and _goes_on(use, weights, axis, facts) and len(seen) < _MOST:
+            elif _goes_on(use, weights, axis, facts) and len(seen) < _MOST:
                 handed_on = use.node.outputs if use.node.op_type == "Split" else use.node.outputs[:1]
                 waiting += [result for result in handed_on if result not in seen]
                 seen.update(handed_on)
@@ -58,7 +58,7 @@ def _goes_on(use: Use, weights: ir.Value, axis: int | None, facts: Facts) -> boo
         # The sum of a row of weights is 1 whatever they are.
         is_row = read_axes(node, facts) in {(axis,), (axis + len(shape),)}
         return not is_row or top_above(node.inputs[0], *SAME_VALUES) is not weights
-    if node.op_type in _GOING_ON:
+    if is_op(node, *_GOING_ON):
         return index == 0 or node.op_type in {"Concat", "Where", "Max", "Min", "Sum", "Mean"}
     other = operand(node, 1 - index) if index < 2 else None
     if is_op(node, "Add", "Sub", "Mul", "Div"):
