@@ -19,7 +19,7 @@ NEGLIGIBLE = {ir.DataType.FLOAT: 2.0**-25, ir.DataType.FLOAT16: 2.0**-12, ir.Dat
 
 _ABOVE = {"Equal": (False, True), "Less": (False, False), "LessOrEqual": (False, True), "Greater": (True, True),
           "GreaterOrEqual": (True, False)}  # fmt: skip
-"""The result of a comparison for all numbers above its own, and whether it is another for that number."""
+"""Of a comparison with a number: its result for all larger numbers, and whether that for the number itself differs."""
 
 _SWAPPED = {"Less": "Greater", "LessOrEqual": "GreaterOrEqual", "Greater": "Less", "GreaterOrEqual": "LessOrEqual"}
 
@@ -35,28 +35,28 @@ class Changes:
     score: float = 0.0
     refusal: str = ""
 
-    def and_by(self, node: ir.Node, inside: ir.Value, facts: Facts) -> Changes:
+    def apply(self, node: ir.Node, inside: ir.Value, facts: Facts) -> Changes:
         """Return the changes if `node`, which reads the sum `inside`, comes before these."""
         refusal = f"{full_label(node)} changes its sum, and not by a constant or a bound"
-        return self._and_by(node, inside, facts) or replace(self, refusal=self.refusal or refusal)
+        return self._apply_node(node, inside, facts) or replace(self, refusal=self.refusal or refusal)
 
-    def _and_by(self, node: ir.Node, inside: ir.Value, facts: Facts) -> Changes | None:
+    def _apply_node(self, node: ir.Node, inside: ir.Value, facts: Facts) -> Changes | None:
         if node.op_type == "Clip":
-            return self._and_bounds(*(_read_end(node, place, facts) for place in (1, 2)))
+            return self._narrow(*(_read_end(node, place, facts) for place in (1, 2)))
         operands = node.inputs[1:] if node.op_type == "Where" else node.inputs
         other = next((value for value in operands if value is not inside), None)
         known, own, mine = read_number(other), facts.shape(other), facts.shape(inside)
         if own is None or (own != mine and own and (mine is None or len(own) > max(1, len(mine)) or set(own) != {1})):
-            return None  # one of more axes would change the layout
+            return None  # an operand with more axes would change the layout
         if node.op_type == "Where":
-            return self._and_bounds(_find_bound(operand(node, 0), inside, taken=operand(node, 1) is inside), math.inf)
+            return self._narrow(_find_bound(operand(node, 0), inside, taken=operand(node, 1) is inside), math.inf)
         if node.op_type == "Add" and known is not None:
             return replace(self, added=self.added + known)
         if node.op_type == "Add":
-            return self._and_value(other, inside, facts)
-        return self._and_bounds(known, math.inf) if node.op_type == "Max" else self._and_bounds(-math.inf, known)
+            return self._apply_addend(other, inside, facts)
+        return self._narrow(known, math.inf) if node.op_type == "Max" else self._narrow(-math.inf, known)
 
-    def _and_value(self, other: ir.Value | None, inside: ir.Value, facts: Facts) -> Changes | None:
+    def _apply_addend(self, other: ir.Value | None, inside: ir.Value, facts: Facts) -> Changes | None:
         """Return the changes if a value that is no constant is added to the sum `inside`."""
         cast = match(other, "Cast(condition)")
         bound = None if cast is None else _find_bound(cast["condition"], inside, taken=False)
@@ -66,9 +66,9 @@ class Changes:
             score = read_number(sink["c"]) if "c" in sink else 0.0
             if score is not None and ("n" not in sink or read_number(sink["n"]) == -1) and self.shift is None:
                 return replace(self, shift=sink["shift"], score=score)
-        return None if bound is None else self._and_bounds(bound, math.inf)
+        return None if bound is None else self._narrow(bound, math.inf)
 
-    def _and_bounds(self, low: float | None, high: float | None) -> Changes | None:
+    def _narrow(self, low: float | None, high: float | None) -> Changes | None:
         if low is None or high is None:
             return None
         return replace(self, least=max(self.least, low), most=min(self.most, high))
@@ -90,7 +90,7 @@ class Changes:
 
 
 def _find_bound(condition: ir.Value | None, total: ir.Value, *, taken: bool) -> float | None:
-    """Return a number from which on a condition on a sum is always `taken`, None if there is none."""
+    """Return the least number such that a condition on sums from there on is always `taken`; None if there is none."""
     node = producer(condition, "Not", *_ABOVE)
     if node is None or node.op_type == "Not":
         return None if node is None else _find_bound(operand(node, 0), total, taken=not taken)
@@ -111,7 +111,7 @@ def _read_end(clip: ir.Node, place: int, facts: Facts) -> float | None:
 
 
 def _find_ordered(value: ir.Value | None, facts: Facts) -> ir.Value | None:
-    """Return what a value was before casts and changes of axes of length 1, None if more moves it."""
+    """Return a value before its casts and changes of axes of length 1; None if other operators move it."""
     moved = None if value is None else follow(value, facts)
     if moved is None or not all(is_plain((node,)) or is_op(node, "Squeeze", "Unsqueeze") for node in moved.path):
         return None
@@ -119,7 +119,7 @@ def _find_ordered(value: ir.Value | None, facts: Facts) -> ir.Value | None:
 
 
 def find_shifted(exponent: ir.Value, shift: ir.Value, axes: tuple[int, ...], facts: Facts) -> ir.Value | None:
-    """Return the scores if an exponent is scores less a shift that is one number in each row."""
+    """Return the scores if an exponent is scores minus a shift, and the shift is one number in each row."""
     difference = match(exponent, "Sub(x, shift)")
     mine = None if difference is None else _find_ordered(difference["shift"], facts)
     if difference is None or mine is None or not are_same(mine, _find_ordered(shift, facts)):

@@ -64,7 +64,7 @@ def find_normalized(node: ir.Node, facts: Facts) -> Decomposed | None:
 
 
 def _find_over(above: Moved, reduced: Reduced, changes: Changes, result: ir.Value, facts: Facts) -> Decomposed | None:
-    """Return the softmax that values are over a sum of theirs, None if they are no exponentials."""
+    """Return the softmax that values over their sum are, None if they are no exponentials."""
     exponential = find_exponential(above.source, facts)
     if exponential is None:
         reshape = match(above.source, "Reshape(x)")
@@ -86,9 +86,8 @@ def _find_over(above: Moved, reduced: Reduced, changes: Changes, result: ir.Valu
         # e^(x - m) / (sum + e^(c - m)) is e^x / (sum of e^x + e^c), whatever m is in a row.
         shifted = find_shifted(exponent, changes.shift, axes, facts)
         if shifted is None:
-            refusal = (
-                refusal or "an exponential is added to its sum that is not e^(c - m), m being what the scores are less"
-            )
+            why = "an exponential is added to its sum that is not e^(c - m) where the scores are less m"
+            refusal = refusal or why
         exponent = exponent if shifted is None else shifted
         stable = exponential.is_plain and is_maximum(changes.shift, exponent, axes, changes.score, facts)
     if stable and 0 <= added <= NEGLIGIBLE.get(facts.dtype(reduced.node.outputs[0]) or ir.DataType.DOUBLE, 0):
@@ -97,15 +96,19 @@ def _find_over(above: Moved, reduced: Reduced, changes: Changes, result: ir.Valu
     if changes.shift is not None:
         refusal = refusal or (f"{added:g} and an exponential are added to its sum" if added else "")
         added = math.exp(changes.score)
-    if not refusal and (added < 0 or (added and len(axes) != 1)):
-        why = (
-            "is negative, as no exponential is" if added < 0 else "would be one more score, but a row has several axes"
-        )
-        refusal = f"{added:g} is added to its sum, which {why}"
+    refusal = refusal or _refuse_addend(added, axes)
     note = "" if stable or changes.shift is not None or producer(stripped, "Sub") is not None else OVERFLOW
     # With a constant in the sum, subtracting the maximum changes the result.
     scores = exponent if added or refusal else stripped
     return Decomposed(scores, axes, above, refusal, note, exponential, added)
+
+
+def _refuse_addend(added: float, axes: tuple[int, ...]) -> str:
+    """Return why a constant in the sum is not the exponential of one more score; empty if it is."""
+    if added < 0:
+        return f"{added:g} is added to its sum, which is negative, as no exponential is"
+    several = f"{added:g} is added to its sum, which would be one more score, but a row has several axes"
+    return several if added and len(axes) != 1 else ""
 
 
 def _find_sum(moved: Moved, changes: Changes, facts: Facts, depth: int = 3) -> tuple[Reduced, Changes] | None:
@@ -121,7 +124,7 @@ def _find_sum(moved: Moved, changes: Changes, facts: Facts, depth: int = 3) -> t
     for inside in inputs[:1] if node.op_type == "Clip" else inputs:
         # In a layout, such a node counts as one that hands its elements on.
         found = inside and _find_sum(
-            follow(inside, facts, path=(node, *moved.path)), changes.and_by(node, inside, facts), facts, depth - 1
+            follow(inside, facts, path=(node, *moved.path)), changes.apply(node, inside, facts), facts, depth - 1
         )
         if found:
             return found
@@ -147,12 +150,8 @@ def find_log_quotient(difference: ir.Value, facts: Facts) -> Decomposed | None:
         why = "the axes that it sums over are not constant, or the rank of its scores is not known"
         return Decomposed(moved.source, None, moved, why)
     if not all(fits(moved, reduced, difference, facts) for reduced in reductions):
-        return Decomposed(
-            moved.source,
-            axes,
-            moved,
-            "the shapes do not prove that each score is less the logarithm of its own row",
-        )
+        why = "the shapes do not prove that each score is less the logarithm of its own row"
+        return Decomposed(moved.source, axes, moved, why)
     return Decomposed(without_maximum(moved.source, axes, facts), axes, moved, note=OVERFLOW if exposed else "")
 
 

@@ -8,7 +8,6 @@ from fnmatch import fnmatchcase
 
 from softq.errors import UsageError
 from softq.forms.matching.masks import NO_MASK
-from softq.graph.queries import full_label
 from softq.methods import METHODS
 from softq.nearest import nearest
 from softq.passes.analysis.candidates import Finding, shorten
@@ -88,22 +87,11 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
     if site.function is not None and site.function.method != given:
         reason = f"not a softmax: it is {_describe(site.function)}, and only that method can replace it"
         return replace(finding, site=replace(site, verdict=Verdict("keep", reason)))
-    tail = f"; {site.verdict.reason}" if site.verdict.reason else ""
-    if around is not None:
-        tail += f"; together with the operators before it, it is {_describe(around)}"
-    inside = site.consumer == "itself"
-    use = "the product with V is inside the operator" if inside else f"the result goes into {site.consumer}"
-    kept = f"{_KEPT.get(site.role, '')} ({finding.why})"
-    counts = "; `softq check` counts the choices that change" if site.role == "selector" else ""
-    tail = (f"attention: {use}" if site.role == "attention" else f"by default it is kept: {kept}{counts}") + tail
-    if finding.mask.why:
-        tail += f"; its mask stays in the scores: {finding.mask.why}"
     if finding.order is not None and (chosen is None if policy.rewrites is None else site.id in policy.rewrites):
-        reader = full_label(finding.order.reader)
-        reason = f"only the order of its weights is used, by {reader}: the scores have the same order"
-        if finding.order.normalized is not None:
-            reason = f"what {reader} picks is divided by its sum, which gives the softmax of the picked scores"
-        return replace(finding, site=replace(site, verdict=Verdict("convert", reason), rewrite=finding.order.kind))
+        verdict = Verdict("convert", finding.order.explain())
+        return replace(finding, site=replace(site, verdict=verdict, rewrite=finding.order.kind))
+    kept = f"{_KEPT.get(site.role, '')} ({finding.why})"
+    tail = _explain(finding, kept, around)
     able = policy.logarithms if isinstance(policy.logarithms, bool) else site.id in policy.logarithms
     if site.logarithm and not able:
         taker = "its result is" if finding.match.logarithm else "the graph takes"
@@ -120,6 +108,23 @@ def _judge(finding: Finding, policy: Policy, chosen: set[str] | None) -> Finding
     else:
         verdict = Verdict("keep", kept)
     return replace(finding, site=replace(site, verdict=verdict))
+
+
+def _explain(finding: Finding, kept: str, around: OwnFunction | None) -> str:
+    """Return the reason for converting a site: its use, or why it is kept by default; and what remains."""
+    site = finding.site
+    inside = site.consumer == "itself"
+    use = "the product with V is inside the operator" if inside else f"the result goes into {site.consumer}"
+    parts = [f"attention: {use}" if site.role == "attention" else f"by default it is kept: {kept}"]
+    if site.role == "selector":
+        parts.append("`softq check` counts the choices that change")
+    if site.verdict.reason:
+        parts.append(site.verdict.reason)
+    if around is not None:
+        parts.append(f"together with the operators before it, it is {_describe(around)}")
+    if finding.mask.why:
+        parts.append(f"its mask stays in the scores: {finding.mask.why}")
+    return "; ".join(parts)
 
 
 def _describe(function: OwnFunction) -> str:

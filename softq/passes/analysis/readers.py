@@ -15,7 +15,7 @@ import onnx_ir as ir
 from softq.forms import Match
 from softq.graph.facts import Facts
 from softq.graph.patterns import match
-from softq.graph.queries import constant, is_float_cast, is_op, producer
+from softq.graph.queries import constant, full_label, is_float_cast, is_op, producer
 
 DROP_ARGMAX = "drop-argmax"
 FUSE_TOPK = "fuse-topk"
@@ -34,6 +34,13 @@ class OrderOnly:
     kind: str
     reader: ir.Node
     normalized: ir.Value | None = None
+
+    def explain(self) -> str:
+        """Return why the scores do as well as the weights."""
+        reader = full_label(self.reader)
+        if self.normalized is not None:
+            return f"{reader} picks weights that are divided by their sum, which gives the softmax of the picked scores"
+        return f"only the order of its weights is used, by {reader}: the scores have the same order"
 
 
 def find_order_only(match: Match, facts: Facts) -> OrderOnly | None:
