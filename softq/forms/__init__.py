@@ -59,7 +59,7 @@ class Match:
         zero_row: Whether the function is zeros in a row that this mask hides throughout.
         guarded: Whether the method has no weights in such a row, where the function has zeros.
         weighs: Whether the product of the weights with values is part of it.
-        shown: The weights, where an operator gives them besides its result.
+        shown: The output of an operator that holds the weights; None if there is none.
     """
 
     operator: str

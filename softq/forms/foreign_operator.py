@@ -22,7 +22,7 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
     """Recognise a foreign operator by its name, unless the model says what it computes."""
     if node.domain in {"", "softq"} or node.op_identifier() in facts.view.model.functions:
         return None
-    # ATen and PythonOp hold the name of what they call.
+    # ATen and PythonOp have the name of the function that they call in an attribute.
     called = [node.op_type, *(node.attributes.get_string(name, "") or "" for name in ("operator", "func_name"))]
     if not any(map(_NAMES.search, called)) or node.op_type in _WITHOUT_SOFTMAX:
         return None

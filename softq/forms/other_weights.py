@@ -41,9 +41,9 @@ def _name(above: ir.Value, total: ir.Value, facts: Facts) -> tuple[str, str] | N
     product = source.producer()
     if product is None or not is_product(product) or not any(is_product(find_scaled(v)) for v in product.inputs):
         return None
-    above = list(walk_above(total, lambda n: n is not product, 24))
-    has_sum = any(is_op(v.producer(), "ReduceSum", "MatMul", "Einsum") for v in above)
-    if has_sum and not set(product.inputs).isdisjoint(above):
+    sources = list(walk_above(total, lambda n: n is not product, 24))
+    has_sum = any(is_op(v.producer(), "ReduceSum", "MatMul", "Einsum") for v in sources)
+    if has_sum and not set(product.inputs).isdisjoint(sources):
         return "MatMul/MatMul/Div", "divides queries times (keys times values) by queries times keys: linear attention"
     return None
 

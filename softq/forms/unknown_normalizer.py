@@ -46,7 +46,7 @@ _LINEAR = MOVES_ONLY | SAME_VALUES | {
 }  # fmt: skip
 
 _Below = dict[ir.Value, dict[str, ir.Node | None]]
-"""What values are: `terms`, `sum`, `inverse`, `logarithm` (of a sum), or `other`; each with the node that adds up."""
+"""The kinds of each value: `terms`, `sum`, `inverse`, `logarithm` (of a sum), `other`; with the node that adds up."""
 
 
 def match(node: ir.Node, facts: Facts) -> Match | None:
@@ -60,7 +60,7 @@ def match(node: ir.Node, facts: Facts) -> Match | None:
         return None
     others = [form for form in softq.forms.FORMS.entries().values() if form is not FORM]
     matched = {n: m for v in below if (n := v.producer()) for f in others if (m := f.match(n, facts)) is not None}
-    if any(node in found.nodes for found in matched.values()):
+    if any(node in other.nodes for other in matched.values()):
         return None
     for last, total in quotients:
         if last not in matched and not any(is_op(n, "Exp") and n in matched for n in last.outputs[0].consumers()):
@@ -80,7 +80,7 @@ def _explain(known: set[ir.Node], last: ir.Node, below: _Below) -> str:
 
 
 def _walk(node: ir.Node, facts: Facts) -> _Below:
-    """Return the values that exponentials go into, the nearest first, with what each is of them."""
+    """Return the values that are computed from exponentials, the nearest first, with their kinds."""
     twins = [n for n in (operand(node, len(node.inputs) - 1) or node.outputs[0]).consumers() if is_op(n, node.op_type)]
     starts = [node.outputs[0], *(twin.outputs[0] for twin in twins if twin is not node)]
     below: _Below = {start: {"terms": None} for start in starts}
@@ -90,11 +90,11 @@ def _walk(node: ir.Node, facts: Facts) -> _Below:
         for use in facts.view.uses(value):
             if use.node is None:
                 continue
-            # The output of a loop or of a function, where that is what is read.
+            # The value that is read: of a loop or a function, its output.
             read = use.node.inputs[use.index]
             if read is not None:
                 below.setdefault(read, {}).setdefault(state, below[value][state])
-            new, total = _step(use, state, below[value][state], node.outputs[0], facts)
+            new, total = _derive(use, state, below[value][state], node.outputs[0], facts)
             for result in use.node.outputs:
                 if new not in below.setdefault(result, {}):
                     below[result][new] = total
@@ -102,8 +102,8 @@ def _walk(node: ir.Node, facts: Facts) -> _Below:
     return below
 
 
-def _step(use: Use, state: str, total: ir.Node | None, source: ir.Value, facts: Facts) -> tuple[str, ir.Node | None]:
-    """Return what a node makes of exponentials or of their sum."""
+def _derive(use: Use, state: str, total: ir.Node | None, source: ir.Value, facts: Facts) -> tuple[str, ir.Node | None]:
+    """Return the kind of the results of a node that reads a value of kind `state`, with the node that adds up."""
     node, index = use.node, use.index
     other = None if node is None or index > 1 else operand(node, 1 - index)
     if node is None or node.domain:
@@ -112,7 +112,7 @@ def _step(use: Use, state: str, total: ir.Node | None, source: ir.Value, facts: 
         return "sum", node
     if state == "terms" and is_op(node, "ReduceLogSum"):
         return "logarithm", node
-    if state == "terms" and is_op(node, "Add") and (_is_carried(other, facts) or _is_of_others(other, source)):
+    if state == "terms" and is_op(node, "Add") and (_is_carried(other, facts) or _has_other_scores(other, source)):
         return "sum", node
     if state == "sum" and is_op(node, "Log"):
         return "logarithm", total
@@ -134,7 +134,7 @@ def _is_carried(value: ir.Value | None, facts: Facts) -> bool:
     return any(v is not None and v.is_graph_input() and v.graph in facts.view.owners for v in values)
 
 
-def _is_of_others(value: ir.Value | None, source: ir.Value) -> bool:
+def _has_other_scores(value: ir.Value | None, source: ir.Value) -> bool:
     """Whether a value holds exponentials of other scores: e^x over e^x + e^-x is a sigmoid."""
     inner = [producer(v, "Exp") for v in (top_above(value, *MOVES_ONLY, *SAME_VALUES, "Mul"), source)]
     scores = [top_above(operand(node, 0), "Neg", "Mul", "Div") for node in inner if node is not None]
@@ -142,7 +142,7 @@ def _is_of_others(value: ir.Value | None, source: ir.Value) -> bool:
 
 
 def _find_quotients(node: ir.Node, below: _Below) -> Iterator[tuple[ir.Node, ir.Node]]:
-    """Yield the nodes that divide what is made of exponentials by a sum of them, each with what adds up."""
+    """Yield each node that divides a value from exponentials by a sum of them, with the node that adds up."""
     exponent = operand(node, len(node.inputs) - 1)
     scores = set() if exponent is None else {v for v in walk_above(exponent, lambda n: True, 8) if not is_constant(v)}
     for value, states in below.items():

@@ -1,7 +1,7 @@
 """Weights by which something is chosen: the walk from weights to operators that pick, compare or scatter.
 
-The walk goes on while a result still orders the weights or pools them. It ends at a product with values, where what
-comes out is no longer a weight, and at operators of other domains; the same holds for graph outputs.
+The walk goes on while a result still orders the weights or pools them. It ends at a product with values, whose result
+holds no weights, at operators of other domains, and at graph outputs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GOING_ON = MOVES_ONLY | SAME_VALUES | _SCATTERING | {
     "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "Sum", "Mean", "CumSum", "AveragePool",
     "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool",
 }  # fmt: skip
-"""Moves, casts, what rises or falls with each weight, and what pools weights."""
+"""Moves, casts, functions that rise or fall with each weight, and pooling."""
 
 _MOST = 512
 
@@ -55,7 +55,7 @@ def _goes_on(use: Use, weights: ir.Value, axis: int | None, facts: Facts) -> boo
     node, index = use.node, use.index
     assert node is not None, "graph outputs were asked for before"
     if is_op(node, "ReduceSum", "ReduceL1") and axis is not None and (shape := facts.shape(weights)) is not None:
-        # The sum of a row of weights is 1 whatever they are.
+        # The sum of a row of weights is 1.
         is_row = read_axes(node, facts) in {(axis,), (axis + len(shape),)}
         return not is_row or top_above(node.inputs[0], *SAME_VALUES) is not weights
     if is_op(node, *_GOING_ON):

@@ -16,8 +16,9 @@ _STEPS = 16
 def is_feature_map(scores: ir.Value, use: Use, facts: Facts) -> bool:
     """Return whether a product of weights is one of linear attention, so that these are features and no weights.
 
-    The scores come from no product of queries and keys, and the weights meet such features of the other side, or a
-    product of two run-time values (keys' features and values), or their own product with the values meets features.
+    The scores come from no product of queries and keys. The weights are multiplied with features of the other side, or
+    with a product of two run-time values (keys' features and values); or their product with the values is multiplied
+    with features.
     """
     node = use.node
     layer = find_layer(scores)
@@ -27,7 +28,7 @@ def is_feature_map(scores: ir.Value, use: Use, facts: Facts) -> bool:
     product, below = find_scaled(partner), _follow(node, facts)[0]
     if is_product(product) and (layer is not None or _is_turned(product)):
         return True
-    # Where nothing is known of the scores, weights times weights are features only if one side is turned.
+    # If the scores come from no layer, weights times weights are features only if one side is transposed.
     if layer is None and not _is_turned(node):
         return False
     return _are_features(partner) or any(
@@ -52,7 +53,7 @@ def is_answer(scores: ir.Value, length: int | str | None, use: Use, facts: Facts
 
 
 def find_layer(scores: ir.Value | None) -> ir.Node | None:
-    """Return the product that scores come from, through operators that read one run-time value before others."""
+    """Return the product that scores come from: above each operator in between, its first run-time operand."""
     for _ in range(_STEPS):
         node = None if scores is None else scores.producer()
         if node is None or is_op(node, *_LAYERS):

@@ -47,7 +47,7 @@ _MOST_USES = 256
 
 @dataclass(frozen=True)
 class Usage:
-    """A role and the operator that shows it; `logs` take the logarithm of the result, `why` and `note` are told."""
+    """A role and the operator that shows it; `logs` take the logarithm of the result; reasons have `why`, `note`."""
 
     role: Role
     consumer: str
@@ -57,8 +57,8 @@ class Usage:
 
 
 def find_usage(weights: ir.Value, scores: ir.Value | None, axis: int | None, facts: Facts) -> Usage:
-    """Return what the `weights` of `scores` are used for, of `_MOST_USES` uses at most the first by `_ORDER`."""
-    found: list[tuple[int, Use]] = []
+    """Return the usage of the `weights` of `scores`: of their uses, at most `_MOST_USES`, the first by `_ORDER`."""
+    uses: list[tuple[int, Use]] = []
     logs: list[ir.Node] = []
     seen: set[tuple[ir.Value, bool, str]] = set()
     stack, left = [(weights, False, "")], _MOST_USES
@@ -82,12 +82,12 @@ def find_usage(weights: ir.Value, scores: ir.Value | None, axis: int | None, fac
             role = _find_role(use, axis, transposed, facts)
             if not changed or role == "attention":
                 # What becomes of other numbers than the weights says nothing but that they weigh values.
-                found.append((_ORDER.index(role), use))
+                uses.append((_ORDER.index(role), use))
             if use.node is not None and role != "attention" and still_weights(use, axis, weights, facts):
                 stack.append((use.node.outputs[0], transposed, operator_label(use.node)))
-    if not found:
+    if not uses:
         return Usage("other", "nothing", why="nothing reads its result")
-    order, use = min(found, key=lambda entry: entry[0])
+    order, use = min(uses, key=lambda entry: entry[0])
     consumer = "graph output" if use.node is None else operator_label(use.node)
     usage = Usage(_ORDER[order], consumer, tuple(logs), _explain(use, facts))
     return usage if usage.role != "attention" else _refine(usage, use, weights, scores, axis, facts)
@@ -96,7 +96,7 @@ def find_usage(weights: ir.Value, scores: ir.Value | None, axis: int | None, fac
 def _refine(
     usage: Usage, use: Use, weights: ir.Value, scores: ir.Value | None, axis: int | None, facts: Facts
 ) -> Usage:
-    """Return what is used as the weights of an attention, and is none or something besides."""
+    """Return the usage of weights of an attention, as a feature map, a detector or a selector if they are that."""
     shape, label = facts.shape(weights), "" if use.node is None else full_label(use.node)
     if scores is not None and is_feature_map(scores, use, facts):
         why = f"{label} sums over the axis of the softmax, and that axis is not one of keys"
@@ -109,7 +109,7 @@ def _refine(
 
 
 def tell_choices(usage: Usage, product: str, weights: ir.Value, axis: int | None, facts: Facts) -> Usage:
-    """Return the usage as weights of an attention whose `product` is named, or as a selector; see `find_choice`."""
+    """Return the usage of weights that `product` reads, as a selector if `find_choice` finds an operator."""
     chooser, output = find_choice(weights, axis, facts)
     if chooser is not None:
         why = f"{product} multiplies its weights by values, and {full_label(chooser)} chooses by the same weights"
@@ -133,11 +133,11 @@ def _explain(use: Use, facts: Facts) -> str:
 
 
 def _moves_row(node: ir.Node, facts: Facts) -> bool:
-    """Whether the last axis becomes the one before it, or the reverse: by an axis of length 1 behind it, too."""
+    """Return whether the last axis becomes the second to last, or the reverse, also by an axis of length 1 after it."""
     shapes = [facts.shape(value) for value in (node.inputs[0], node.outputs[0])]
-    behind = [shape and shape[-1] == 1 for shape in shapes]
+    columns = [shape and shape[-1] == 1 for shape in shapes]
     return is_op(node, "Transpose") or (
-        is_op(node, "Unsqueeze", "Squeeze", "Reshape") and None not in shapes and behind[0] != behind[1]
+        is_op(node, "Unsqueeze", "Squeeze", "Reshape") and None not in shapes and columns[0] != columns[1]
     )
 
 

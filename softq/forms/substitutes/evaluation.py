@@ -31,16 +31,16 @@ _MOST = 1 << 21
 """Elements of the largest tensor that a function is evaluated on."""
 
 MOST_ANSWERED = 22_000_000
-"""Elements of the rows that a function is asked for, over all heads: 32 heads of rows of 4,096 take 800 MB."""
+"""Elements of all rows that a function is evaluated on, with all heads: 32 heads of rows of 4,096 take 800 MB."""
 
 _LONGEST = 1 << 19
-"""Elements of one row over all heads: methods are compared by that many at a time, all steps of theirs in memory."""
+"""Elements of one row with all heads: a method is compared on that many at a time, with all its steps in memory."""
 
 _HEADS = 1 << 10
-"""Numbers of the largest constant that has one per head."""
+"""The largest number of heads for which a constant may have a number each."""
 
 _ODD = 7919
-"""The length of an axis of unknown length, which no row has: a result that depends on it has the wrong shape."""
+"""Stands in for an unknown length. No row has this length, so a result that depends on it has the wrong shape."""
 
 _FUSED = (
     (Log1p.__name__, 1, "Log(total := Add(y, one)) | Log(total := Add(one, y))"),
@@ -245,7 +245,7 @@ class Evaluator:
 
     Args:
         function: The function.
-        budget: What the elements that it computes are taken off.
+        budget: The budget that pays for the elements that it computes.
         counts_when: Of one with a mask inside, what the mask is where a position takes part. Such a function hides
             what is -inf in the rows, which to it itself are other numbers.
     """

@@ -49,10 +49,10 @@ _LONGEST = 1 << 13
 _SHORTEST = 3
 
 _DECIDING, _COMPARING = 8_000_000, 16
-"""What it costs to compare a function with all methods, and each of its values besides (measured, units of 10 ns)."""
+"""Cost of comparing a function with all methods, and more for each of its values (measured, in units of 10 ns)."""
 
 _BLOCK = 1 << 17
-"""Elements of the rows on which a method is compared at a time."""
+"""Elements of the rows that are compared at a time."""
 
 _SPREADS = (1e-6, 0.01, 0.1, 0.2, 0.3, 0.45, 0.6, 1.0, 2.0, 4.0, 10.0, 25.0)
 _SHIFTS = (-20.0, -3.0, 0.0, 1.0, 20.0)
@@ -81,21 +81,21 @@ def recognise(function: Exported, masks: Masks, facts: Facts, counts_when: bool 
     Args:
         function: The function.
         masks: What masks may have made of its rows.
-        facts: Those of the model, which each different function costs once.
+        facts: The facts of the model, whose budget pays once for each different function.
         counts_when: Of a function with a mask inside, what that is where a position takes part.
 
     Raises:
         InputError: the functions of the model take more than `softq.limits` allows.
     """
     key = function, masks, counts_when
-    own, cost = _recognise(*key)
+    own, cost = _price(*key)
     facts.budget.take(len(function.model) + (0 if key in facts.told else cost))
     facts.told.add(key)
     return own
 
 
 @lru_cache(maxsize=256)
-def _recognise(function: Exported, masks: Masks, counts_when: bool) -> tuple[Recognised | None, int]:
+def _price(function: Exported, masks: Masks, counts_when: bool) -> tuple[Recognised | None, int]:
     budget = Budget()
     return _find(function, masks, counts_when, budget), budget.used
 
@@ -115,10 +115,10 @@ def _find(function: Exported, masks: Masks, counts_when: bool, budget: Budget) -
         for length in lengths:
             rows = _make_probes(length, function.numbers)
             layout = None if rows is None else make_layout(function, length, len(rows), is_own=is_own)
-            answered = None if rows is None or layout is None else _ask(evaluator, layout, rows, function, masks)
-            asked += [] if answered is None else [answered]
+            if rows is not None and layout is not None:
+                asked += filter(None, [_ask(evaluator, layout, rows, function, masks)])
         if len(asked) == len(lengths):
-            budget.take(_DECIDING + _COMPARING * sum(one.values.size for one in asked))
+            budget.take(_DECIDING + _COMPARING * sum(answer.values.size for answer in asked))
             found = _decide(asked)
             zeros = bool(function.mask) and not any(np.any(one.masked_values[:, one.hidden]) for one in asked)
             guarded = _decide([replace(one, guarded=True) for one in asked]) if found is None and zeros else None
