@@ -186,6 +186,7 @@ def test_build_loads_sympy_when_it_is_needed(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
     code = """
 import gc, sys
+sys.modules["torch"] = None  # TVM imports PyTorch where it is installed, and PyTorch imports sympy.
 from softq.cli import main
 main(["build", "m.onnx", "built", "--target", "cpu"], standalone_mode=False)
 assert gc.isenabled() and not any(type(finder).__module__.startswith("softq") for finder in sys.meta_path)
