@@ -146,9 +146,9 @@ CODE: Mapping[str, tuple[str, str]] = {
     "name of vectors": ("vectors --out o", "name = 'evil.py'"),
     "method of a build": ("build m.onnx o --target verilog", "method = ['evil.py']"),
     "method that explains": ("explain m.onnx p", "method = 'evil.py'"),
-    "runtime": ("audit --out o", "runtime = 'evil.py:function'"),
-    "runtime with an option": ("audit --out o", "runtime = 'function,of=evil.py:function'"),
-    "python": ("audit --runtime onnxruntime --out o", "python = './evil.py'"),
+    "runtime": ("audit --only axes --out o", "runtime = 'evil.py:function'"),
+    "runtime with an option": ("audit --only axes --out o", "runtime = 'function,of=evil.py:function'"),
+    "python": ("audit --only axes --runtime onnxruntime --out o", "python = './evil.py'"),
     "artifact": ("run --data d.npz", "out-dir = 'built'"),
 }
 

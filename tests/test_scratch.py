@@ -82,10 +82,10 @@ def test_a_text_file_on_its_way_is_no_orphan(tmp_path: Path) -> None:
     assert (tmp_path / "plan.json").read_text() == "whole"
 
 
-def test_the_second_of_two_that_write_the_same_folder_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_of_two_that_write_the_same_folder_wins(tmp_path: Path) -> None:
     """Neither sees the other's folder as an orphan, and the one that comes later takes the place of the first."""
-    monkeypatch.setattr("softq.artifact.folder._check_replaceable", lambda goal: None)
-    with NewFolder(tmp_path / "built") as first, NewFolder(tmp_path / "built") as second:
+    goal, check = tmp_path / "built", lambda goal: None
+    with NewFolder(goal, check) as first, NewFolder(goal, check) as second:
         for number, one in enumerate((first, second)):
             (one.path / "file").write_text(str(number))
         first.commit()
