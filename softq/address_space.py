@@ -1,7 +1,7 @@
-"""Address space: asked for before libraries do, which end the process in their own way where there is too little.
+"""Limits of memory and processor time for libraries that have none.
 
-Work on untrusted input in libraries that cannot be interrupted, or take what memory they want, runs in a process of its
-own (`run_apart`), which may take so much memory and processor time and no more.
+`check_address_space` comes before libraries that end the process if there is too little. `run_apart` reads untrusted
+input, by libraries that cannot be interrupted, in a process of its own with limits.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class ApartError(InputError):
     """Work in a process of its own failed.
 
     Attributes:
-        limit: What ended it, such as `512 MiB`, with the option that changes it; empty if the work says itself why.
-        written: What it had written.
+        limit: The limit that ended it, such as `512 MiB`, with the option that changes it; empty if none did.
+        written: The bytes that it had written.
     """
 
     def __init__(self, text: str, limit: str, written: bytes) -> None:
@@ -58,14 +58,14 @@ class ApartError(InputError):
         self.limit, self.written = limit, written
 
 
-def run_apart(work: Work, given: bytes, memory: int, seconds: int) -> bytes:
-    """Return what work writes in a process of its own.
+def run_apart(work: Work, data: bytes, memory: int, seconds: int) -> bytes:
+    """Return the bytes that work writes in a process of its own.
 
     Args:
         work: The work.
-        given: What it reads.
-        memory: Bytes that it may take besides those of its modules.
-        seconds: Processor time that it may take besides that of importing its modules.
+        data: The bytes that it reads.
+        memory: Bytes that it may take, without those of its modules.
+        seconds: Processor time that it may take, without that of importing its modules.
 
     Raises:
         ApartError: it failed, or passed a limit.
@@ -74,10 +74,10 @@ def run_apart(work: Work, given: bytes, memory: int, seconds: int) -> bytes:
     # -P, and no empty entry: the working folder may hold modules of strangers.
     command = [sys.executable, "-P", "-m", __name__, name, str(memory), str(seconds)]
     path = os.pathsep.join(filter(None, (*sys.path, str(Path(__file__).parent.parent))))
-    environment = os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"}
+    environment = os.environ | {"PYTHONPATH": path}
     try:
-        # The clock is for waiting; the processor time is what the process limits itself.
-        done = subprocess.run(command, input=given, capture_output=True, timeout=10 + 4 * seconds, env=environment)
+        # The timeout is for a process that waits; it limits its processor time itself.
+        done = subprocess.run(command, input=data, capture_output=True, timeout=10 + 4 * seconds, env=environment)
         code, said, written = done.returncode, done.stderr.decode(errors="replace").splitlines(), done.stdout
     except subprocess.TimeoutExpired as error:
         code, said, written = _NO_TIME, [], error.stdout or b""
@@ -104,7 +104,7 @@ def _limit_itself(memory: int, seconds: int) -> None:
         pass
 
 
-def _work() -> None:
+def _run_named() -> None:
     module, _, function = sys.argv[1].partition(":")
     work: Work = getattr(import_module(module), function)
     out = os.fdopen(os.dup(1), "wb")
@@ -123,4 +123,4 @@ def _work() -> None:
 
 
 if __name__ == "__main__":
-    _work()
+    _run_named()

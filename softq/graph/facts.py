@@ -62,8 +62,9 @@ class Facts:
     """What `softq.forms.matching.value_sets` found, by value and by how far it looked."""
 
     budget: Budget = field(default_factory=Budget, repr=False)
-    """What may still be computed to tell functions by their values, and the functions that were."""
+    """The elements that may be computed to tell functions by their values."""
     told: set[object] = field(default_factory=set[object], repr=False)
+    """The functions that `budget` has paid for."""
 
     @property
     def assumed(self) -> Assumed:

@@ -65,10 +65,10 @@ def _infer_apart(model: onnx.ModelProto) -> onnx.ModelProto:
         ) from error
 
 
-def _infer_bytes(given: BinaryIO, out: BinaryIO) -> None:
-    model = onnx.ModelProto.FromString(given.read())
-    found = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
-    out.write(found.SerializeToString())
+def _infer_bytes(source: BinaryIO, out: BinaryIO) -> None:
+    model = onnx.ModelProto.FromString(source.read())
+    inferred = onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+    out.write(inferred.SerializeToString())
 
 
 def read_values(graph: onnx.GraphProto, path: tuple[str, ...]) -> Inferred:

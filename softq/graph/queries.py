@@ -22,7 +22,7 @@ ANY_TYPE = MOVES_ONLY | {"Identity", "Shape", "Size", "If", "Loop", "Scan"}
 """Operators that do not care what elements are: moves, what gives sizes, and what runs bodies."""
 
 _SAME_AS_ONNX = frozenset({("com.microsoft", "QuantizeLinear"), ("com.microsoft", "DequantizeLinear")})
-"""Operators of onnxruntime's own that are those of ONNX, of 16 bits in every operator set."""
+"""Operators of onnxruntime's domain that equal those of ONNX, and take 16 bits in every operator set."""
 
 _MOST = 256
 """Nodes above a constant that are looked at."""

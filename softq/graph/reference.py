@@ -1,4 +1,4 @@
-"""onnx's reference evaluator, asked here alone: the elements of each result are counted before it is computed."""
+"""onnx's reference evaluator with a limit: the elements of each result are counted before it is computed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _SMALL = 64
 """Elements of the largest operand whose values decide the shape of a result: one length, or number, per axis."""
 
 _CHOOSING = {"Compress", "NonZero", "Unique"}
-"""Operators of which the values decide how many elements are chosen: as many as there are, at most."""
+"""Operators that choose elements by their values: at most all of them."""
 
 _SLOW = {"Erf": 16, "Gelu": 16, "Pow": 8, "Sigmoid": 4, "TopK": 8}
 """What an element costs, in units of 10 ns (measured), where it costs more than one."""
 
 _SUMS = {"Attention", "AveragePool", "DFT", "GRU", "Gemm", "LSTM", "LpPool", "MatMul", "MaxPool", "RNN", "STFT"}
-"""Operators whose elements are made of many; besides those with Conv or MatMul in their names."""
+"""Operators that compute an element from many, as do operators with Conv or MatMul in their names."""
 
 
 class TooLargeError(Exception):
@@ -37,23 +37,23 @@ class TooLargeError(Exception):
 
 
 class Budget:
-    """What may be computed for a model, in elements of cheap operators.
+    """The elements that may be computed for a model; an element of a slow operator counts several times.
 
     Args:
-        most: As many; None for as many as `softq.limits` says.
+        most: The maximum; None for that of `softq.limits`.
 
     Attributes:
-        used: How many were.
+        used: The elements that were computed.
     """
 
     def __init__(self, most: int | None = None) -> None:
         self._most, self.used = most, 0
 
     def take(self, cost: int) -> None:
-        """Take elements off.
+        """Count more elements as computed.
 
         Raises:
-            InputError: there are no more.
+            InputError: the maximum is passed.
         """
         self.used += cost
         most = self._most or current().evaluated
@@ -69,8 +69,8 @@ class Reference:
 
     Args:
         model: The model, of the default domain and of those of `operators`.
-        budget: What the elements of all runs are taken off.
-        operators: Implementations besides onnx's; each result of those with a domain has the shape of their input.
+        budget: The budget of all runs.
+        operators: Implementations to add to onnx's; if they have a domain, their result has the shape of the input.
     """
 
     def __init__(self, model: onnx.ModelProto, budget: Budget, operators: Sequence[type[OpRun]] = ()) -> None:
@@ -87,11 +87,11 @@ class Reference:
             if name not in self._outputs and name not in self._constants:
                 self._read_last[k].append(name)
 
-    def run(self, given: Mapping[str, Array], most: int = LIVE) -> list[Array | None]:
+    def run(self, feed: Mapping[str, Array], most: int = LIVE) -> list[Array | None]:
         """Return the graph's outputs.
 
         Args:
-            given: The inputs.
+            feed: The inputs.
             most: Elements that the run may hold at a time.
 
         Raises:
@@ -99,7 +99,7 @@ class Reference:
             InputError: the budget is used up.
             Exception: an operator fails, each in a way of its own.
         """
-        values: dict[str, Array | None] = {"": None, **self._constants, **given}
+        values: dict[str, Array | None] = {"": None, **self._constants, **feed}
         for k, (node, operation) in enumerate(self._nodes):
             inputs = [values[name] for name in node.input]
             count = self._count(k, inputs)

@@ -23,8 +23,8 @@ def insert_stubs(model: ir.Model) -> None:
 
 
 def _body(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
-    make = _BODIES.get(node.op_type) if node.domain == _DOMAIN else _read_types
-    lines = None if opset < _LEAST_OPSET else (make or _read_types)(node)
+    make = _BODIES.get(node.op_type, _read_types) if node.domain == _DOMAIN else _read_types
+    lines = None if opset < _LEAST_OPSET else make(node)
     if lines is None:
         return None
     outputs = [f"o{place}" for place in range(len(node.outputs))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -57,15 +58,15 @@ def read_texts(
         raise UsageError("texts need tokenizers: pip install 'softq[data]'")
     coder, lines = _read(tokenizer), [line for line in _read(file).splitlines() if line.strip()]
     masked = any(one.role == "mask" for one in inputs)
-    found = _ask_tokenizer(tokenizer, coder, lines[:count] if masked else lines, chosen, masked)
+    arrays = _ask_tokenizer(tokenizer, coder, lines[:count] if masked else lines, chosen, masked)
     if not masked:
-        found = {"indices": found["indices"][:count], "segments": found["segments"][:count]}
-    found["positions"] = np.broadcast_to(np.arange(chosen), found["indices"].shape)
-    if not len(found["indices"]):
+        arrays = {"indices": arrays["indices"][:count], "segments": arrays["segments"][:count]}
+    arrays["positions"] = np.broadcast_to(np.arange(chosen), arrays["indices"].shape)
+    if not len(arrays["indices"]):
         raise InputError(f"{file}: has too little text for a sample of {chosen} tokens")
-    if ids[0].bound is not None and (most := int(found["indices"].max())) >= ids[0].bound:
+    if ids[0].bound is not None and (most := int(arrays["indices"].max())) >= ids[0].bound:
         raise InputError(f"{tokenizer}: gives token {most}; the model has {ids[0].bound}: it is of another model")
-    return {one.array: (found[one.role][0] if one.shared else found[one.role]).astype(one.dtype) for one in inputs}
+    return {one.array: (arrays[one.role][0] if one.shared else arrays[one.role]).astype(one.dtype) for one in inputs}
 
 
 def _length(inputs: Sequence[Input], length: int | None) -> int:
@@ -90,19 +91,20 @@ def _ask_tokenizer(file: str, coder: str, lines: Sequence[str], length: int, mas
     asked = json.dumps({"tokenizer": coder, "lines": list(lines), "length": length, "masked": masked}).encode()
     size, limits = sum(map(len, lines)), current()
     try:
-        made = run_apart(encode_texts, asked, limits.memory + _MEMORY * size, limits.seconds + size // _SPEED)
+        data = run_apart(encode_texts, asked, limits.memory + _MEMORY * size, limits.seconds + size // _SPEED)
     except ApartError as error:
         why = f"needs more than {error.limit} for the text" if error.limit else f"is no tokenizer: {error}"
         raise InputError(f"{file}: {why}") from error
-    arrays = np.frombuffer(made, np.int64).reshape(3, -1, length)
+    arrays = np.frombuffer(data, np.int64).reshape(3, -1, length)
     return dict(zip(("indices", "segments", "mask"), arrays, strict=True))
 
 
-def encode_texts(given: BinaryIO, out: BinaryIO) -> None:
+def encode_texts(source: BinaryIO, out: BinaryIO) -> None:
     """Write tokens, segments and masks of the text that a JSON text holds (`softq.address_space.Work`)."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from tokenizers import Tokenizer
 
-    asked = json.load(given)
+    asked = json.load(source)
     coder, length = Tokenizer.from_str(asked["tokenizer"]), asked["length"]
     coder.no_truncation()
     coder.no_padding()
@@ -115,9 +117,9 @@ def _encode_lines(coder: Tokenizer, lines: Sequence[str], length: int) -> list[b
     padding = coder.token_to_id("[PAD]") or coder.token_to_id("<pad>") or 0
     coder.enable_truncation(length)
     coder.enable_padding(length=length, pad_id=padding)
-    found = coder.encode_batch(list(lines))
-    kinds = ([one.ids for one in found], [one.type_ids for one in found], [one.attention_mask for one in found])
-    return [np.array(kind, np.int64).tobytes() for kind in kinds]
+    encodings = coder.encode_batch(list(lines))
+    kinds = ("ids", "type_ids", "attention_mask")
+    return [np.array([getattr(line, kind) for line in encodings], np.int64).tobytes() for kind in kinds]
 
 
 def _encode_row(coder: Tokenizer, lines: Sequence[str], length: int) -> list[bytes]:
