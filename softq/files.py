@@ -29,7 +29,7 @@ TOML_BYTES = 1 << 20
 """Size of the longest TOML file that is read."""
 
 _LONG_KEY = re.compile(r"""(?<![^\s[{,])(?:(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*\.[ \t]*){32}""")
-"""A key of more parts than 32: the parser remembers each of its beginnings, which takes the square of its length."""
+"""A key of more than 32 parts: the parser stores each of its prefixes, which takes the square of its length."""
 
 ON_ITS_WAY = 1 << 28
 """Bytes of a large file after which they are brought to the disk, and forgotten."""
@@ -79,7 +79,7 @@ def read_text(path: str | os.PathLike[str], most: int = TEXT_BYTES, *, follow: b
     """Return the text of a regular file in UTF-8.
 
     Raises:
-        OSError: it cannot be read, or has more than `most` bytes; or it is a link, and not to be followed.
+        OSError: it cannot be read, or has more than `most` bytes; or it is a link, and `follow` is false.
         ValueError: it is not UTF-8.
     """
     with open_regular(path, follow=follow) as file:
@@ -161,15 +161,15 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def write_files(contents: Mapping[Path, bytes], commit: Callable[[], object] | None = None) -> None:
     """Write files, all or none: on an error those that were there are as they were.
 
-    A kill may leave some of them absent, but never new ones beside old ones.
+    A kill may leave some of them absent, but never a new file together with an old one.
 
     Args:
-        contents: What each file holds.
-        commit: Gives a file that they go with its place, after all are on the disk and before they have theirs.
+        contents: The content of each file.
+        commit: Puts another file in its place. It is called when all these are on the disk, and before their renaming.
 
     Raises:
         InputError: a folder is absent or cannot be written, or the disk is full.
-        OSError: of `commit`.
+        OSError: `commit` raises it.
     """
     staged: list[tuple[str, Path]] = []
     kept: list[tuple[str, Path]] = []

@@ -322,7 +322,7 @@ def test_an_array_that_names_the_samples_of_a_run_fixes_them() -> None:
     assert open_data([{"x": np.ones((5, 3, 4, 4), "f")}], [picture]).fixed_batch is None
     with pytest.raises(UsageError, match="batch is 1, but the model's inputs are fixed at 3 samples"):
         data.batch_size(1)
-    with pytest.raises(InputError, match="item 1: is for 2 samples at a time, the data before it for 3"):
+    with pytest.raises(InputError, match="item 1: takes 2 samples at a time, the data before it 3"):
         list(open_data(items, specs).batches())
     with pytest.raises(InputError, match="has 6 samples; the model takes exactly 4 at a time, which leaves 2"):
         open_data(items[2:], specs)

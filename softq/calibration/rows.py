@@ -152,7 +152,7 @@ def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
 
 
 def io_specs(model: ir.Model) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Return what data for the model must hold, and its outputs."""
+    """Return names, types and shapes of the inputs that data hold, and of the outputs."""
     return input_specs(model), tuple(map(spec_of, model.graph.outputs))
 
 

@@ -64,7 +64,7 @@ def open_data(
     Args:
         source: A `.npz` file, a folder of them, the name of a function, or an iterable of dicts.
         inputs: What the model takes.
-        outputs: What it gives; their first axes help to tell which inputs have no axis for samples.
+        outputs: The model's outputs: their first axes help to tell which inputs have no axis for samples.
         reject_nan: Refuse inputs that contain a NaN (calibration).
 
     Raises:

@@ -49,7 +49,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Part:
-    """One file or one dict: what to call it in messages, how to get its samples, how many if that is known."""
+    """One file or one dict: its name in messages, the function that reads its samples, their number if it is known."""
 
     where: str
     load: Callable[[], Batch]
@@ -91,7 +91,7 @@ class Dataset:
         self._others = {LABEL + name for name in self.labels} | {SHARED + name for name in layout.shared}
 
     def of_parts(self, parts: Callable[[], Iterator[Part]], samples: int | None) -> Dataset:
-        """Return data like these that consist of other parts."""
+        """Return the same data with other parts."""
         portion = copy.copy(self)
         portion._parts, portion.samples = parts, samples
         return portion
@@ -110,7 +110,7 @@ class Dataset:
                 f"{where}: " + (lacks if name in self._others else f"array {name!r} is not in the data before it")
             )
         if (runs := layout.fixed_batch) != self.fixed_batch:
-            raise InputError(f"{where}: is for {runs} samples at a time, the data before it for {self.fixed_batch}")
+            raise InputError(f"{where}: takes {runs} samples at a time, the data before it {self.fixed_batch}")
         return layout
 
     def read(self, where: str, arrays: Mapping[str, Array]) -> Batch:

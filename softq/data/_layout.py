@@ -1,4 +1,4 @@
-"""Which arrays hold samples and which are the same for all of them, and the checks against a model.
+"""The layout of data: arrays of samples, arrays that all samples share, and the checks against a model.
 
 A part of the data is one file or one dict. The array of an input is called NAME, and its first axis counts samples; or
 it is called `shared.NAME`, and each run of the part gets the whole of it. A scalar has no axis that could count, so it
@@ -43,7 +43,7 @@ def read_layout(
     Raises:
         InputError: an array does not fit; the message names the first.
     """
-    names = _array_names(where, headers, inputs)
+    names = _match_arrays(where, headers, inputs)
     shared = frozenset(s.name for s in inputs if names[s.name] != s.name or not (s.shape or headers[s.name].shape))
     whole = {names[name] for name in shared}
     for name, header in headers.items():
@@ -63,10 +63,10 @@ def read_layout(
         )
     alone = bool(inputs) and len(shared) == len(inputs)
     counts = {repr(name): header.shape[0] for name, header in headers.items() if name not in whole}
-    samples = _count(where, {"a model without a sample axis": 1} | counts if alone else counts)
+    samples = _count_samples(where, {"a model without a sample axis": 1} | counts if alone else counts)
     firsts = {spec.name: spec.shape[0] for spec in inputs if spec.shape and spec.name not in shared}
     lengths = {dim: size for dim, (size, owner) in sizes.items() if owner in whole}
-    fixed = 1 if alone else _fixed_batch(where, {name: lengths.get(str(dim), dim) for name, dim in firsts.items()})
+    fixed = 1 if alone else _find_fixed_batch(where, {name: lengths.get(str(dim), dim) for name, dim in firsts.items()})
     check_multiple(where, samples, fixed)
     return Layout(names, shared, samples, {dim: size for dim, (size, _) in sizes.items()}, fixed)
 
@@ -101,8 +101,8 @@ def without_samples(
         other = first not in (None, samples) and (numbers or first in inner or apart)
         return other or (isinstance(samples, str) and samples in rest)
 
-    found = [spec for spec, first, rest in own if begins_otherwise(first, rest)]
-    return found if len(found) < len(own) else []  # one name for all axes tells nothing
+    others = [spec for spec, first, rest in own if begins_otherwise(first, rest)]
+    return others if len(others) < len(own) else []  # The same name for all axes tells nothing.
 
 
 def check_multiple(where: str, samples: int, fixed: int | None) -> None:
@@ -112,7 +112,7 @@ def check_multiple(where: str, samples: int, fixed: int | None) -> None:
         raise InputError(f"{where}: has {counted(samples, 'sample')}; the model {runs}")
 
 
-def _array_names(where: str, headers: Mapping[str, Header], inputs: Sequence[TensorSpec]) -> dict[str, str]:
+def _match_arrays(where: str, headers: Mapping[str, Header], inputs: Sequence[TensorSpec]) -> dict[str, str]:
     """Return the name of each input's array; refuse arrays that no input has, and inputs that have none or two."""
     specs, names = {spec.name: spec for spec in inputs}, dict[str, str]()
     for name, spec in specs.items():
@@ -135,7 +135,7 @@ def _array_names(where: str, headers: Mapping[str, Header], inputs: Sequence[Ten
 def _bind(
     where: str, name: str, header: Header, spec: TensorSpec, shared: bool, sizes: dict[str, tuple[int, str]]
 ) -> None:
-    """Refuse an array that does not fit; take down the number of each symbolic dimension with the array's name."""
+    """Refuse an array that does not fit; store the number of each symbolic dimension with the array's name."""
     if (kind := dtype_name(header.dtype)) != spec.dtype:
         raise InputError(
             f"{where}: array {name!r} is {kind}; the model expects {spec.dtype}, and nothing is cast"
@@ -145,15 +145,15 @@ def _bind(
     # The sample axis is cut into runs, so a fixed number there is no demand on the file.
     axes = list(zip(wanted, header.shape, strict=False))[not shared :]
     if len(wanted) != len(header.shape) or any(isinstance(dim, int) and dim != size for dim, size in axes):
-        one = ", one array for all samples" if shared or not spec.shape else ""
-        raise InputError(f"{where}: array {name!r} is {header}; the model expects {spec}{one}")
+        whole = ", one array for all samples" if shared or not spec.shape else ""
+        raise InputError(f"{where}: array {name!r} is {header}; the model expects {spec}{whole}")
     for dim, size in axes:
         if isinstance(dim, str) and sizes.setdefault(dim, (size, name))[0] != size:
             other = f"array {sizes[dim][1]!r} has {dim!r} = {sizes[dim][0]}"
             raise InputError(f"{where}: array {name!r} has {dim!r} = {size} in its shape {list(header.shape)}; {other}")
 
 
-def _count(where: str, counts: Mapping[str, int]) -> int:
+def _count_samples(where: str, counts: Mapping[str, int]) -> int:
     """Return the number of samples, on which all arrays have to agree."""
     leader, samples = next(iter(counts.items()), ("", 0))
     for name, count in counts.items():
@@ -165,7 +165,7 @@ def _count(where: str, counts: Mapping[str, int]) -> int:
     return samples
 
 
-def _fixed_batch(where: str, firsts: Mapping[str, int | str | None]) -> int | None:
+def _find_fixed_batch(where: str, firsts: Mapping[str, int | str | None]) -> int | None:
     """Return the samples of a run, which first axes with a number prescribe, or None; refuse two numbers."""
     fixed = {name: length for name, length in firsts.items() if isinstance(length, int)}
     if len(set(fixed.values())) > 1:

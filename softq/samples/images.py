@@ -139,9 +139,9 @@ def _decode(paths: Sequence[Path], layout: _Layout, fit: str) -> NDArray[np.uint
     return np.frombuffer(pixels, np.uint8).reshape(len(paths), *shape)
 
 
-def decode_images(given: BinaryIO, out: BinaryIO) -> None:
+def decode_images(source: BinaryIO, out: BinaryIO) -> None:
     """Write the pixels of the images that a JSON text names, one after the other (`softq.address_space.Work`)."""
-    asked = json.load(given)
+    asked = json.load(source)
     for path in asked["paths"]:
         out.write(_open(path, tuple(asked["size"]), asked["mode"], asked["fit"], asked["memory"]))
         out.flush()

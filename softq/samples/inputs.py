@@ -43,8 +43,8 @@ class Input:
         role: What it is: indices into a table, such as ids of tokens; a mask, positions or segments by its name; flags;
             else values.
         bound: The length of the table that indices select from; None if it is not known.
-        shared: Whether it has axes, but none for samples (`softq.data.without_samples`); one that is as long as a run
-            has samples is called BATCH.
+        shared: Whether it has axes, but none for samples (`softq.data.without_samples`); an axis as long as a run has
+            samples is called BATCH.
     """
 
     name: str
