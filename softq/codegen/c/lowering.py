@@ -65,7 +65,7 @@ def lower(function: tirx.PrimFunc, fused: bool = False) -> tirx.PrimFunc:
 
 @tvm.ir.transform.module_pass(opt_level=0)
 def drop_hints(module: tvm.IRModule, context: Any) -> tvm.IRModule:
-    """Remove requests of memory ahead of its use, so that nothing is computed for them."""
+    """Remove prefetches, so that no address is computed for them."""
 
     def without(x: tirx.Evaluate) -> tirx.Evaluate:
         call = x.value

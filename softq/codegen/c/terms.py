@@ -60,7 +60,7 @@ def is_kernel_call(x: tvm.ir.Call) -> bool:
 
 
 def intrinsic_name(call: tvm.ir.Call) -> str:
-    """Return LLVM's name of the intrinsic that a call is of."""
+    """Return LLVM's name of the intrinsic that is called."""
     return str(tvm.get_global_func("target.llvm_get_intrinsic_name")(int(call.args[0])))
 
 

@@ -126,17 +126,17 @@ def _count_blocks(cells: Cells) -> int:
 
 
 def _count_registers(cells: Cells) -> int:
-    found = cells.registers
+    count = cells.registers
     for read in cells.reads:
         bits, parts = _shape(read.memory)[0], _rows(read.memory)
         if parts > 1:
-            found += (parts - 1).bit_length()  # Which part was read has to be known when it gives the word.
+            count += (parts - 1).bit_length()  # Which part was read has to be known when it gives the word.
             continue
         # The registers of one block are in use or not; where one of them cannot be, all are beside it.
         for low in range(0, read.memory.width, bits):
             own = {bit for bit in read.bits if low <= bit < low + bits}
-            found -= len(own) if own <= read.moved else 0
-    return found
+            count -= len(own) if own <= read.moved else 0
+    return count
 
 
 def _pieces(memory: Memory) -> int:

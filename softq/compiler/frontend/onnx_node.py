@@ -84,7 +84,7 @@ class ImportContext:
         return self.tensors[name]
 
     def emit(self, value: relax.Expr, name: str) -> relax.Expr:
-        """Bind a value to a variable, whose lengths have their simplest form as in kernels of TVM's, 1 + n as n + 1."""
+        """Bind a value to a variable; its lengths have their simplest form, as in TVM's kernels: n + 1 for 1 + n."""
         value = self.bb.normalize(value)
         dims = getattr(getattr(value.ty, "shape", None), "values", ())
         simple = [expression(simplified(dim)) for dim in dims]

@@ -37,7 +37,7 @@ def check_supported(model: ir.Model, functions: Collection[tuple[str, str]], kno
         RefusalError: there are such operators, inputs or outputs.
     """
     nodes = list(_nodes(model.graph))
-    missing = missing_operators(map(_named, nodes), functions, known)
+    missing = missing_operators(map(_identify, nodes), functions, known)
     check_interface(model, [missing, *_unsupported_parts(nodes, default_opset(model.opset_imports, TARGET))])
 
 
@@ -72,7 +72,7 @@ def check_read(model: ir.Model, known: Collection[str]) -> None:
     opset = default_opset(model.opset_imports, TARGET)
     nodes = [node for node in _live_nodes(model.graph) if (node.domain, node.op_type) not in functions]
     later = (n for n in nodes if not (n.domain in ("", "ai.onnx") and opset < TARGET and _is_replaced(n.op_type)))
-    missing = missing_operators(map(_named, later), opened, known)
+    missing = missing_operators(map(_identify, later), opened, known)
     check_interface(model, [missing, *_unsupported_parts(nodes, opset)])
 
 
@@ -135,7 +135,7 @@ def missing_operators(
     return "; ".join([f"TVM has no operator for: {names}"] * bool(names) + list(reasons.values()))
 
 
-def _named(node: ir.Node) -> tuple[str, str, str]:
+def _identify(node: ir.Node) -> tuple[str, str, str]:
     return node.domain, node.op_type, _position(node)
 
 

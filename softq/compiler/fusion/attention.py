@@ -288,7 +288,7 @@ class _Finder:
 def _has_same_shape(a: Any, b: Any, to_bsnh: bool = False, longer: bool = False) -> bool:
     """Say whether two types have the same shape, the second one with heads and rows exchanged, or rows of any length.
 
-    Rows of other numbers have no place among those of a block, even where there are as many in all.
+    A block holds rows of one shape: rows of another do not fit, even if the total number is the same.
     """
     mine, other = list(a.shape.values), list(b.shape.values)
     if to_bsnh and len(other) == 4:

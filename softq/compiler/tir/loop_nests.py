@@ -141,7 +141,7 @@ def _schedule(function: tirx.PrimFunc, rows: bool, single: bool) -> tirx.PrimFun
 
 
 def _fuse(schedule: s_tir.Schedule, loops: Sequence[Any]) -> Any:
-    """Return the loop over work items: over the first of some loops, as many as TVM knows how to count together."""
+    """Return the loop over work items: as many of the first loops as TVM can fuse."""
     for count in range(len(loops), 1, -1):
         try:
             return schedule.fuse(*loops[:count])

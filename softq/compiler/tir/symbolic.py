@@ -148,13 +148,13 @@ def size(dim: Dim, known: Mapping[int, Size] | None = None) -> Size:
 
 
 def resolve(size: Size, names: Callable[[str], T], combine: Callable[[Operator, T | int, T | int], T | int]) -> T | int:
-    """Return a size computed anew: `names` gives what a dimension is, `combine` computes."""
+    """Return a size in other terms: `names` replaces a dimension, `combine` an operation."""
     if isinstance(size, Op):
         return combine(size.operator, resolve(size.a, names, combine), resolve(size.b, names, combine))
     return names(size) if isinstance(size, str) else size
 
 
-def operated(operator: Operator, a: Dim, b: Dim) -> Expr:
+def operate(operator: Operator, a: Dim, b: Dim) -> Expr:
     """Return an operation on two dimensions."""
     return _KINDS[operator](expression(a), expression(b))
 
@@ -164,7 +164,7 @@ def same_size(a: Size, b: Size) -> bool:
     if a == b or (isinstance(a, int) and isinstance(b, int)):
         return a == b
     names: dict[str, Expr] = {}
-    x, y = (resolve(s, lambda name: names.setdefault(name, tirx.Var(name, "int64")), operated) for s in (a, b))
+    x, y = (resolve(s, lambda name: names.setdefault(name, tirx.Var(name, "int64")), operate) for s in (a, b))
     return equal(x, y) or quotient([x], [y]) == quotient([y], [x]) == 1
 
 

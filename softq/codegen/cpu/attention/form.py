@@ -89,7 +89,7 @@ class Form:
         shifted: Whether that takes by how many elements places of panels are too high.
         stages: What lies between the products; scores start in region 0.
         last: The region that the product with the values reads.
-        lengths: How many lengths rows have between the products, besides the scores' and the result's.
+        lengths: Number of lengths that rows have between the products, without those of the scores and the result.
         finish: The kernel that makes the result of the second product's, in a region of its own, or None.
         to_bsnh: Whether its rows are numbered with the heads behind the rows.
         first: What the product with the keys is, if not one of floats.
@@ -131,12 +131,12 @@ PRODUCT = -1
 
 ALIGNMENT = 64
 GUARD = 0
-"""Bytes between two parts of the thread's memory that no kernel may write: tests put some there and look at them."""
+"""Unused bytes between parts of the thread's memory: tests ask for some, and check that no kernel writes them."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the parts of the thread's memory lie, in bytes, computed of `Form.sizes`.
+    """The places of the parts of the thread's memory, in bytes, computed from `Form.sizes`.
 
     Attributes:
         parts: Start and end of each part, by name.
@@ -151,13 +151,13 @@ def lay_out(form: Form) -> Layout:
     """Return the layout: each region holds a block of the longest rows that any kernel has there."""
     parts: dict[str, tuple[Size, Size]] = {}
     end: Size = 0
-    for name, needed in _part_sizes(form):
+    for name, needed in _list_parts(form):
         parts[name] = end, computed("add", end, needed)
         end = computed("add", end, computed("add", multiplied([ceiling(needed, ALIGNMENT), ALIGNMENT]), GUARD))
     return Layout(parts, end)
 
 
-def _part_sizes(form: Form) -> Iterator[tuple[str, Size]]:
+def _list_parts(form: Form) -> Iterator[tuple[str, Size]]:
     rows: dict[int, dict[str, int]] = {} if form.given else {0: {"length": 4}}
     for region in (p for stage in form.called for p in stage.pointers if isinstance(p, Region)):
         widths = rows.setdefault(region.number, {})

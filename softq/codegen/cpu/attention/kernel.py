@@ -20,7 +20,7 @@ from softq.codegen.cpu.gemm.dot_product import PART
 from softq.codegen.cpu.gemm.matmul import BLOCK
 from softq.codegen.cpu.gemm.tiles import call, ceil_divide, matrix_start, number, rows_of
 from softq.compiler.tir.kernel_function import KernelFunction, kernel_function
-from softq.compiler.tir.symbolic import expression, operated, resolve
+from softq.compiler.tir.symbolic import expression, operate, resolve
 
 DEPTH = 512
 """Rows of the values that are used for all rows of the block before the next ones: so many stay in the L2 cache."""
@@ -64,7 +64,7 @@ class _Builder:
         self._scalars = [[self._size[f"s{i}_{j}"] for j in range(stage.scalars)] for i, stage in enumerate(form.called)]
         self._columns = number(form.tile.columns)
         parts = lay_out(form).parts.items()
-        self._start = {name: expression(resolve(start, self._size.__getitem__, operated)) for name, (start, _) in parts}
+        self._start = {name: expression(resolve(start, self._size.__getitem__, operate)) for name, (start, _) in parts}
 
     def emit(self) -> None:
         size, form = self._size, self._form

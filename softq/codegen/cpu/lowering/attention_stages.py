@@ -33,8 +33,8 @@ class Stages:
     are in no region.
 
     Attributes:
-        rows: How many rows there are.
-        known: The attention's own lengths of rows, and others that stages have, by the name of the kernel's scalar.
+        rows: Number of rows.
+        known: Lengths of rows of the attention, and others of stages, by the name of the kernel's scalar.
     """
 
     kernels: CpuKernels
@@ -115,7 +115,7 @@ class Stages:
             weights = self._value(tensor_types(binding.var.ty)[0], target, stored)
             kernel = self.kernels.row(row.program, row.max_length, stored)
             outputs = [weights, *self.lowering.scalars(binding)]
-            step = row.step(self.lowering, inputs, outputs, lambda dims, _: self._add(scores, dims[-1]), kernel)
+            step = row.step(self.lowering, inputs, outputs, lambda dims, _: self._add_region(scores, dims[-1]), kernel)
             self.site = row.site
         self.last = target
         self._stage(step)
@@ -132,7 +132,7 @@ class Stages:
         return self.found.pop()
 
     def _stage(self, step: StepCall) -> None:
-        pointers = [self._region(x, step) if x.place == "scratch" else self._number(x) for x in step.tensors]
+        pointers = [self._find_region(x, step) if x.place == "scratch" else self._number(x) for x in step.tensors]
         widths = [np.dtype(tensor.dtype).itemsize for tensor in step.tensors if tensor.place == "scratch"]
         symbol = step.kernel
         if self.kernels.machine.in_c and widths:
@@ -143,7 +143,7 @@ class Stages:
         self.found.append(Stage(symbol, tuple(pointers), len(step.scalars), tuple(widths)))
         self.scalars += step.scalars
 
-    def _region(self, tensor: Value, step: StepCall) -> Region:
+    def _find_region(self, tensor: Value, step: StepCall) -> Region:
         """Return the memory of a tensor of a stage.
 
         Raises:
@@ -175,7 +175,7 @@ class Stages:
         typed = self.lowering.builder.typed(ty, "scratch", region)
         return typed if stored is None else replace(typed, dtype=stored.numpy.name)
 
-    def _add(self, scores: Value, each: Size) -> Value:
-        """Return a region of its own, of some bytes for each score."""
+    def _add_region(self, scores: Value, each: Size) -> Value:
+        """Return a value in a new region, with `each` bytes for each score."""
         self._more += 1
         return Value((*scores.dims, each), "uint8", "scratch", self._more)

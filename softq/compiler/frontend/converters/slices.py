@@ -51,21 +51,21 @@ def _slice(node: Node) -> list[relax.Expr]:
             high = max(low, high)  # nothing, where it ends before it begins
             x = node.emit(relax.op.strided_slice(x, [axis], [low], [high], [step], assume_inbound=True))
         else:
-            # A bound that is a number is one that every run has on its axis.
+            # A bound that is a number is on the axis in every run.
             reaches = isinstance(low, int) and equal(high, dims[axis])
             length = simplified(expression(high) - low) if reaches else length_between(node, low, high)
             dims[axis] = simplified(tirx.floordiv(expression(length) + (step - 1), integer(step)))
-            x = _part(node, x, axis, low, dims, step)
+            x = _cut_part(node, x, axis, low, dims, step)
         dims = [plain(d) for d in node.importer.dims(x, node.name)]
     return [x]
 
 
-def _part(node: Node, x: relax.Expr, axis: int, begin: Dim, shape: Sequence[Dim], step: int = 1) -> relax.Expr:
-    """Return a part of this shape, every `step`-th along an axis; TVM's own operator may give it another length."""
+def _cut_part(node: Node, x: relax.Expr, axis: int, begin: Dim, shape: Sequence[Dim], step: int = 1) -> relax.Expr:
+    """Return a part of this shape, every `step`-th along an axis; TVM's own operator might give another length."""
 
     def compute(values: Any, lengths: Any, first: Any) -> Any:
-        def element(*at: Any) -> Any:
-            return values[tuple(first[0] + i * step if place == axis else i for place, i in enumerate(at))]
+        def element(*indices: Any) -> Any:
+            return values[tuple(first[0] + i * step if place == axis else i for place, i in enumerate(indices))]
 
         return te.compute(lengths, element, name="part")
 
@@ -172,7 +172,7 @@ def _split(node: Node) -> list[relax.Expr] | None:
     results, begin = list[relax.Expr](), integer(0)
     for part in parts:
         shape = [part if i == axis else d for i, d in enumerate(dims)]
-        results.append(_part(node, x, axis, begin, shape))
+        results.append(_cut_part(node, x, axis, begin, shape))
         begin = begin + expression(part)
     return results
 
