@@ -15,7 +15,6 @@ from softq.passes.quantize_attentions import find_weight_scale
 from softq.passes.replace import FUNCTION_DOMAIN
 from softq.passes.rewriting.attention_regions import NotFusedError, Region, find_products
 from softq.passes.rewriting.calls import CallContext, RowCall, make_call
-from softq.plans import PLAN_KEY
 from softq.provenance import plan_of
 
 _MAKES_SCALES = ("Abs", "Cast", "Constant", "Div", "IsNaN", "Max", "Mul", "ReduceMax", "ReduceSum", "Where")
@@ -74,11 +73,9 @@ def _bytes_of(scale: float) -> dict[str, Any]:
 
 def _rows_by_function(model: ir.Model) -> dict[str, RowCall]:
     """Return what calls stand for, by the names of their functions."""
-    text = model.metadata_props.get(PLAN_KEY)
-    if text is None or not any(domain == FUNCTION_DOMAIN for domain, *_ in model.functions):
-        raise UsageError("the model has no functions of softq: it is not converted, or was converted with --inline")
     plan = plan_of(model)
-    assert plan is not None, "its text is there"
+    if plan is None or not any(domain == FUNCTION_DOMAIN for domain, *_ in model.functions):
+        raise UsageError("the model has no functions of softq: it is not converted, or was converted with --inline")
     contexts = [CallContext(masked, model.opset_imports[""], plan.max_length) for masked in (False, True)]
     calls = [make_call(planned, context, exposed=False) for planned in plan.sites for context in contexts]
     return {call.function.name: call.row for call in calls}
