@@ -68,7 +68,7 @@ def check(
         metrics: Names of metrics, or `package.module:function`; a text is one name. By default, those that the data
             allow: with integer labels and an output [N, C], top1-accuracy and top1-agreement; with token ids and an
             output [N, T, V], perplexity, top1-agreement and kl; with real labels, spearman and cosine; always
-            relative-error and max-error behind these; without labels top1-agreement (for [N, C]) and cosine before
+            relative-error and max-error after these; without labels top1-agreement (for [N, C]) and cosine before
             them; and changed-choices for each output of integers or booleans.
         labels: The label to use, or the name of a model input (token ids); by default the data's only label.
         output: The output to compare; by default the first one of floats.

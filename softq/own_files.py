@@ -39,7 +39,7 @@ def distrust(file: str, texts: Iterable[str], is_trusted: Callable[[], bool]) ->
     """Let `check_trusted` refuse code that texts out of a file of options name; return the function that ends this."""
     items = [item for text in texts for item in (text, *text.split(","))]
     values = [item.partition("=")[2] for item in items]
-    # A text may end with what is wanted of the code: TARGET:NAME.
+    # A text may have more after the code: TARGET:NAME.
     names = (name.strip() for item in (*items, *values) for name in (item, item.partition(":")[0]))
     _doubted.append((file, frozenset(map(os.path.abspath, filter(None, names))), is_trusted))
     return _doubted.pop

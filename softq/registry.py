@@ -82,9 +82,9 @@ class Folder(Generic[T]):
         return entries[name]
 
     def open(self, name: str) -> T:
-        """Return the entry called `name`, or that of the file `name`, which is run: the user names it, and no file.
+        """Return the entry called `name`, or that of the file `name`, which is run.
 
-        Only the command line, and functions for what a Python caller gives them, call this.
+        Call it for names from the command line or from a Python caller, and never for a name out of a file.
 
         Raises:
             UsageError: there is none, or the file holds none; or a file of options names it, which is not trusted.

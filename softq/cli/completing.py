@@ -87,7 +87,7 @@ def sites(context: click.Context, parameter: click.Parameter, begun: str) -> lis
 
 
 def find_sites(model: str) -> list[str]:
-    """Return the ids of the softmaxes in a file that can be typed, from the cache if it is as it was."""
+    """Return the ids of the softmaxes in a file that can be typed, from the cache if the file is unchanged."""
     from softq._version import __version__
     from softq.cache import cached
     from softq.errors import SoftqError

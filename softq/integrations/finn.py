@@ -66,16 +66,16 @@ endmodule
 def _make(core: str, scores: str, length: int, lanes: int, name: str) -> tuple[MadeCore, int]:
     """Return a core that gives weights alone, and what they sum to."""
     asked = json.loads(core)
-    METHODS.get(asked["method"])  # A model names it: what is registered.
+    METHODS.get(asked["method"])  # A model may name registered methods only.
     given: dict[str, Any] = {"scores": scores, "length": length, "lanes": lanes, "name": name, "rows": 0}
-    made = rtl(asked["method"], asked["settings"], constants=False, **given)
-    plan = made.core.plan
+    built = rtl(asked["method"], asked["settings"], constants=False, **given)
+    plan = built.core.plan
     if plan.numbers or "normalizer" not in plan.constants:
         raise RefusalError(
             f"{asked['method']} gives a normalizer for each row; a layer of FINN is one stream, and takes methods "
             "whose weights sum to a constant: those with an option output, for example"
         )
-    return made, plan.constants["normalizer"]
+    return built, plan.constants["normalizer"]
 
 
 class SoftqSoftmax_rtl(RTLBackend):  # type: ignore[misc] # noqa: N801

@@ -119,13 +119,13 @@ def _make(layer: Any, method: str, settings: dict[str, object]) -> tuple[MadeFun
         raise RefusalError(f"{layer.name} reads {kind}; softq's functions take fixed-point numbers of at most 8 bits")
     settings["step"] = 2.0 ** (kind.integer - kind.width)
     given: dict[str, Any] = {"scores": "i8" if kind.signed else "u8", "length": length, "rows": 0}
-    made = hls(method, settings, constants=False, **given)
-    weights, total = made.function.argument("weights"), made.constants.get("normalizer", 0)
+    unnamed = hls(method, settings, constants=False, **given)
+    weights, total = unnamed.function.argument("weights"), unnamed.constants.get("normalizer", 0)
     if weights is None or total <= 0 or total & (total - 1):
         raise RefusalError(
             f"{layer.name}: {method} has no weights whose sum is a power of two, as a fixed-point type needs it"
         )
-    digest = hashlib.sha256(f"{made.program.name} {settings['step']} {given}".encode()).hexdigest()[:8]
+    digest = hashlib.sha256(f"{unnamed.program.name} {settings['step']} {given}".encode()).hexdigest()[:8]
     name = f"softq_{method.replace('-', '_')}_{digest}"
     function = hls(method, settings, constants=False, name=name, **given)
     width = int(weights.interval.high).bit_length()

@@ -57,7 +57,7 @@ def fold(node: ir.Node, container: Container, limit: int, budget: Budget | None 
         node: A node of the default domain.
         container: Where it stands.
         limit: Bytes that each input and each result may have.
-        budget: What its elements are taken off, where that is shared.
+        budget: The budget that pays for its elements, if nodes share one.
     """
     if not is_pure(node) or not node.inputs or not all(_is_small(value, limit) for value in node.outputs):
         return False

@@ -73,8 +73,8 @@ def _follow(node: ir.Node, container: Container, values: Mapping[ir.Value, _Part
     present = [operand for operand in operands if operand is not None]
     if not present or len(present) != sum(value is not None for value in node.inputs):
         return None
-    given = [None if o is None else o.elements for o in operands]
-    elements = evaluate(node, container.opset, given, most=_MOST)
+    arrays = [None if o is None else o.elements for o in operands]
+    elements = evaluate(node, container.opset, arrays, most=_MOST)
     if elements is None:
         return None
     if node.op_type in _ELEMENTWISE:

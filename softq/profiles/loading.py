@@ -33,9 +33,9 @@ def load_profile(name: str) -> Profile:
         raise UsageError(unknown("profile", name, profile_names(), "softq profiles"))
     path = Path(name) if own else FOLDER / f"{name}{_SUFFIX}"
     try:
-        given = read_toml(path)
+        table = read_toml(path)
     except OSError as error:
         raise InputError(f"profile {name}: {error.strerror}") from error
     except ValueError as error:
         raise InputError(f"profile {name} is no TOML: {error}") from error
-    return parse_profile(given, path.stem.replace("_", "-"), name if own else path.name)
+    return parse_profile(table, path.stem.replace("_", "-"), name if own else path.name)

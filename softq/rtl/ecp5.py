@@ -42,10 +42,10 @@ def commands(read: Iterable[str], netlist: str) -> str:
         read: Commands that leave the netlist of one module for an ECP5.
         netlist: The file that is written.
     """
-    return _WIRE + "".join(f"{line}\n" for line in (*read, *_moves(), f"write_json {netlist}"))
+    return _WIRE + "".join(f"{line}\n" for line in (*read, *_list_moves(), f"write_json {netlist}"))
 
 
-def _moves() -> Iterator[str]:
+def _list_moves() -> Iterator[str]:
     yield "splitnets"
     yield "select -set plain t:TRELLIS_FF r:CEMUX=1 %i r:CLKMUX=CLK %i r:REGSET=RESET %i"
     yield "select -set plain @plain @plain %ci1:+TRELLIS_FF[LSR] w:* %i %co1:+TRELLIS_FF[LSR] %d"

@@ -70,10 +70,10 @@ def _describes_kernel(file: Path) -> bool:
 
 
 def write_into(folder: Path, contents: Mapping[str, bytes]) -> tuple[Path, ...]:
-    """Write files by name into a folder beside what is there, all or none, and return where they are.
+    """Write files, all or none, into a folder that keeps its other files, and return their paths.
 
-    The folder changes places with another one, at once. One that has to stay, a mount or the working folder, may lack
-    some of them after a kill.
+    A new folder takes its place in one step. A folder that has to stay, a mount or the working folder, may lack some
+    of the files after a kill.
 
     Raises:
         InputError: the folder cannot be written, or the disk is full.

@@ -93,11 +93,11 @@ def register(
 
 def _warn_of_unused_name(model: nn.Module, _: str, child: nn.Module | None) -> None:
     """Warn of the attentions in a new part of a model with a registered name that do not ask for one by name."""
-    # Of transformers' models alone, each of which tells of its own parts.
+    # Only models of transformers: each warns of its own parts.
     name = getattr(getattr(model, "config", None), "_attn_implementation", None)
     if name not in _NAMES or not hasattr(model, _MODEL) or child is None or hasattr(child, _MODEL):
         return
-    # Those of the model's file, too: a model with a table of its own ends with a KeyError before it has one.
+    # Also classes of the model's file: a model with a table of attentions raises a KeyError before it has one of them.
     own = (c for c in vars(sys.modules[type(model).__module__]).values() if isinstance(c, type))
     kinds = {*map(type, child.modules()), *(kind for kind in own if issubclass(kind, nn.Module))}
     names = sorted(kind.__name__ for kind in kinds if _ATTENTION.search(kind.__name__) and not _asks_for_name(kind))
@@ -168,7 +168,7 @@ def _of_layer(module: nn.Module, usual: Mapping[str, OptionValue], own: Weighing
     base = usual if chosen.get(_METHOD, usual[_METHOD]) == usual[_METHOD] else {_BACKWARD: usual[_BACKWARD]}
     try:
         if base is not usual:
-            METHODS.get(chosen[_METHOD])  # A config is a file: it names what is registered.
+            METHODS.get(chosen[_METHOD])  # A config is a file: it may name registered methods only.
         return _weighing(_text({**base, **chosen}))
     except (TypeError, UsageError) as error:
         raise UsageError(f"config.{CONFIG}: {error}") from error

@@ -60,7 +60,7 @@ def match_inputs(name: str, module: nn.Module, source: str, headers: Mapping[str
     Raises:
         InputError: an array is missing, or is no parameter.
     """
-    given = {key.removeprefix(SHARED): key for key in headers if not key.startswith(LABEL)}
+    arrays = {key.removeprefix(SHARED): key for key in headers if not key.startswith(LABEL)}
     parameters = {
         key: one
         for key, one in inspect.signature(module.forward).parameters.items()
@@ -73,15 +73,15 @@ def match_inputs(name: str, module: nn.Module, source: str, headers: Mapping[str
         if key in parameters and SHARED + key in headers:
             raise InputError(f"{source}: arrays {key!r} and {SHARED + key!r} are of one parameter; give one of them")
     for key, one in parameters.items():
-        if one.default is one.empty and key not in given:
+        if one.default is one.empty and key not in arrays:
             raise InputError(f"{source}: no array {key!r}: {takes}")
-    return {given[key]: headers[given[key]] for key in parameters if key in given}
+    return {arrays[key]: headers[arrays[key]] for key in parameters if key in arrays}
 
 
 def make_example(
     parts: Sequence[Mapping[str, Header]], samples: int, place: torch.device
 ) -> tuple[dict[str, Tensor], Shapes]:
-    """Return tensors to trace with, of the greatest lengths, and which axes may change.
+    """Return tensors to trace with, of the longest lengths, and which axes may change.
 
     Args:
         parts: For each file of the data its inputs, by the names of their arrays.
@@ -96,13 +96,13 @@ def make_example(
     for key, first in parts[0].items():
         name, own = key.removeprefix(SHARED), int(not key.startswith(SHARED) and first.shape != ())  # own sample axis
         lengths = [part[key].shape for part in parts if key in part and len(part[key].shape) == len(first.shape)]
-        greatest = [max(axis) for axis in zip(*lengths, strict=True)]
+        longest = [max(axis) for axis in zip(*lengths, strict=True)]
         try:
             empty = torch.from_numpy(np.zeros(0, first.dtype))
         except TypeError as error:
             raise InputError(f"array {name!r} is {first.dtype}, which torch has not") from error
-        call[name] = torch.zeros((samples,) * own + tuple(greatest[own:]), dtype=empty.dtype, device=place)
-        axes = [axis for axis in range(len(greatest)) if axis < own or len({shape[axis] for shape in lengths}) > 1]
+        call[name] = torch.zeros((samples,) * own + tuple(longest[own:]), dtype=empty.dtype, device=place)
+        axes = [axis for axis in range(len(longest)) if axis < own or len({shape[axis] for shape in lengths}) > 1]
         shapes[name] = dict.fromkeys(axes, torch.export.Dim.AUTO)
     return call, shapes
 

@@ -52,7 +52,7 @@ def emit(
 
     Scores may have any rank from 1 on, and any float type where the program's are f32. Of rows without elements
     onnxruntime gives the rows, but scalars without elements too ([..., 0]: its reductions keep an empty axis), and its
-    Scan cannot go along them at all: it ends the process. No rows at all give no scalars, [..., 1].
+    Scan cannot go along them at all: it ends the process. Without rows there are no scalars, [..., 1].
 
     Args:
         program: What to emit.
@@ -61,7 +61,7 @@ def emit(
         outputs: Names of the outputs; by default those of the interface. All are float32, rows [..., N] and scalars
             [..., 1]; an integer of more than 24 bits is rounded to it.
         domain: The function's domain.
-        trims: Whether scalars are cut to [..., 1], where there are no rows, too; functions of softq af0a849 do not.
+        trims: Whether scalars are cut to [..., 1], also without rows. Functions of softq at af0a849 do not cut them.
 
     Raises:
         ProofError: the program has no complete proof.

@@ -47,7 +47,7 @@ def check_workers(task: Task) -> None:
             f"--workers and --scheduler: a model of the framework {task.framework} is measured in one process"
         )
     if task.scheduler is not None:
-        check_trusted(task.scheduler)  # It is sent pickles, and sends some.
+        check_trusted(task.scheduler)  # Pickles go to it, and come from it.
     if task.tls is not None:
         _check_tls(task.tls, task.scheduler)
     if task.scheduler is not None and task.workers > 1:
