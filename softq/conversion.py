@@ -175,9 +175,8 @@ def convert(
     """
     followed = None if plan is None else as_plan(plan)
     if method is not None:
-        method = (
-            METHODS.open(method).name if followed is None or not method.endswith(".py") else _know(method, followed)
-        )
+        settled = followed if method.endswith(".py") else None
+        method = METHODS.open(method).name if settled is None else _know(method, settled)
     if followed is not None and max_length not in (None, followed.max_length):
         raise UsageError(f"max_length is {max_length}; the plan was made for {followed.max_length}")
     if max_length is None:

@@ -100,15 +100,10 @@ def conv_options(node: ir.Node) -> str:
 
 def pool_options(node: ir.Node) -> str:
     """Return the attributes of a pool as ONNX text."""
-    options = [
-        f"{n}: ints = {list(a.as_ints())}" for n, a in node.attributes.items() if a.type == ir.AttributeType.INTS
-    ]
-    options += [
-        f"{n}: int = {node.attributes.get_int(n, 0)}"
-        for n in ("ceil_mode", "count_include_pad")
-        if n in node.attributes
-    ]
-    return f'<{", ".join(options)}, auto_pad: string = "{node.attributes.get_string("auto_pad", "NOTSET")}">'
+    attributes = node.attributes
+    options = [f"{n}: ints = {list(a.as_ints())}" for n, a in attributes.items() if a.type == ir.AttributeType.INTS]
+    options += [f"{n}: int = {attributes.get_int(n, 0)}" for n in ("ceil_mode", "count_include_pad") if n in attributes]
+    return f'<{", ".join(options)}, auto_pad: string = "{attributes.get_string("auto_pad", "NOTSET")}">'
 
 
 def find_standard_body(node: ir.Node, opset: int, types: Sequence[onnx.TypeProto]) -> onnx.FunctionProto | None:

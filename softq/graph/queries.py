@@ -131,11 +131,6 @@ def top_above(value: ir.Value | None, *names: str) -> ir.Value | None:
     return top
 
 
-def values_above(value: ir.Value, enters: Callable[[ir.Node], bool], most: int) -> list[ir.Value]:
-    """Return `value` and what it is computed from, the nearest first; see `walk_above`."""
-    return list(walk_above(value, enters, most))
-
-
 def walk_above(value: ir.Value, enters: Callable[[ir.Node], bool], most: int) -> Iterator[ir.Value]:
     """Yield `value` and what it is computed from, the nearest first.
 

@@ -36,7 +36,6 @@ def config(context: click.Context, file: str | None, as_schema: bool, run: bool,
     for name in named:
         print_line(f"softq {name} --config {file}")
         if run:
-            with commands[name].make_context(
-                name, ["--config", file, *["--trust"] * trust], parent=context.parent
-            ) as inner:
+            options = ["--config", file, *["--trust"] * trust]
+            with commands[name].make_context(name, options, parent=context.parent) as inner:
                 commands[name].invoke(inner)

@@ -40,12 +40,7 @@ def lower(function: tirx.PrimFunc, fused: bool = False) -> tirx.PrimFunc:
     if found(function.body, tirx.While):
         raise RefusalError(f"a loop of {function.attrs['global_symbol']} that ends by a condition has no form in C")
     module = tvm.IRModule({str(function.attrs["global_symbol"]): function})
-    passes = [
-        drop_hints,
-        tirx.transform.ConvertSSA(),
-        tirx.transform.VectorizeLoop(False),
-        tirx.transform.BindTarget(_C),
-    ]
+    passes = [tirx.transform.ConvertSSA(), tirx.transform.VectorizeLoop(False), tirx.transform.BindTarget(_C)]
     loops = [*to_plain_loops([], [tirx.transform.CommonSubexprElim()], shared=False), names_to_locals]
     cleaned = [
         split_arrays,
@@ -59,7 +54,7 @@ def lower(function: tirx.PrimFunc, fused: bool = False) -> tirx.PrimFunc:
         drop_dead_stores,  # what was needed by loops that are gone
         narrow_positions,
     ]
-    (lowered,) = tvm.ir.transform.Sequential([*passes, *loops, *cleaned])(module).functions.values()
+    (lowered,) = tvm.ir.transform.Sequential([drop_hints, *passes, *loops, *cleaned])(module).functions.values()
     return lowered
 
 

@@ -20,7 +20,7 @@ from softq.forms.matching.layout_ops import (
 )
 from softq.graph.facts import Facts
 from softq.graph.patterns import match
-from softq.graph.queries import constant, is_op, operand, producer, values_above
+from softq.graph.queries import constant, is_op, operand, producer, walk_above
 
 _MOST_BETWEEN = 128
 """Values between a reduction and what reads it."""
@@ -157,7 +157,7 @@ def _keeps_shape(beside: Moved, result: ir.Value, mine: Layout, reduced: Reduced
     if all(isinstance(length, int) and length != 1 for length in lengths):
         # A longer repetition would not broadcast beside them.
         return True
-    between = values_above(result, lambda node: node is not reduced.node, _MOST_BETWEEN)
+    between = walk_above(result, lambda node: node is not reduced.node, _MOST_BETWEEN)
     expands = [node for value in between if (node := producer(value, "Expand")) is not None]
     return bool(expands) and all(_has_shape_of(node, beside, end) for node in expands)
 

@@ -17,7 +17,6 @@ from softq.graph.queries import (
     operand,
     producer,
     subgraphs,
-    values_above,
     walk_above,
 )
 
@@ -80,7 +79,7 @@ def find_regions(
         begins: Whether a part may begin with a value.
         is_mask: What may be read besides, one value per part.
     """
-    above = values_above(result, lambda node: _may_belong(node, result), 2 * MOST_NODES)
+    above = list(walk_above(result, lambda node: _may_belong(node, result), 2 * MOST_NODES))
     for entry in above[1:]:
         if constant_tensor(entry) is not None or not begins(entry):
             continue

@@ -64,9 +64,8 @@ def to_csv(content: Content) -> str:
 
 
 def _cell(value: object) -> object:
-    return (
-        _inert(value) if isinstance(value, str) else visible(json.dumps(value)) if isinstance(value, Mapping) else value
-    )
+    text = json.dumps(value) if isinstance(value, Mapping) else value
+    return _inert(text) if isinstance(text, str) else text
 
 
 def _inert(text: str) -> str:
