@@ -43,7 +43,7 @@ def _made(kind: str, bits: int) -> Any:
 def write_model(folder: Path, bits: int) -> None:
     """Write a model and its plan, as `softq convert --save-plan` does."""
     made = _made("convert", bits)
-    save(made.model, folder / "m.onnx", beside={folder / "p.json": made.plan.to_text().encode()})
+    save(made.model, folder / "m.onnx", also={folder / "p.json": made.plan.to_text().encode()})
 
 
 WRITERS: Mapping[str, Write] = {

@@ -33,7 +33,7 @@ def save(
     path: str | os.PathLike[str],
     *,
     source: str | os.PathLike[str] | None = None,
-    beside: Mapping[Path, bytes] = MappingProxyType({}),
+    also: Mapping[Path, bytes] = MappingProxyType({}),
 ) -> None:
     """Write the model to `path`; on an error nothing is left behind, and a file that was there is as it was.
 
@@ -43,7 +43,7 @@ def save(
         model: The model, as `convert` gives it; it is the same afterwards.
         path: The file to write. A link there is replaced, not followed.
         source: The file that the model was made from, which `path` must not be; a model from `load` knows its own.
-        beside: Files that are written with it, all or none.
+        also: Files that are written with it, all or none.
 
     Raises:
         UsageError: `path` is the source, one of its data files, or no place for a file.
@@ -58,7 +58,7 @@ def save(
     try:
         with Staging(folder, os.path.basename(target)) as staging:
             _stage(model, files, staging)
-            write_files(beside, staging.commit)
+            write_files(also, staging.commit)
     except OSError as error:
         raise InputError(f"cannot write {target!r}: {error.strerror or error}") from error
 

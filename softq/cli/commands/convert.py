@@ -93,8 +93,8 @@ def convert(
             model, bits=bits, settings=chosen, plan=plan, calibration=calibration, progress=step, **given
         )
         if not dry_run:
-            beside = {} if save_plan is None else {Path(save_plan): result.plan.to_text().encode()}
-            save(result.model, out, source=model, beside=beside)
+            plan_file = {} if save_plan is None else {Path(save_plan): result.plan.to_text().encode()}
+            save(result.model, out, source=model, also=plan_file)
     print_notes([f"warning: {warning}" for warning in result.warnings])
     if as_json:
         sites = [site.to_json() for site in result.sites]
