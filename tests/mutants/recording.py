@@ -13,6 +13,7 @@ from pathlib import Path
 
 import coverage
 import pytest
+from coverage.exceptions import DataError
 
 FOLDER = "SOFTQ_MUTANTS_LINES"
 """The variable with the folder for what is recorded."""
@@ -69,7 +70,10 @@ def read_lines(folder: Path, files: Iterable[Path]) -> dict[Path, dict[int, set[
     found: dict[Path, defaultdict[int, set[str]]] = {file: defaultdict(set) for file in files}
     for part in sorted(folder.glob("lines.*")):
         data = coverage.CoverageData(str(part))
-        data.read()
+        try:
+            data.read()
+        except DataError:
+            continue  # of a process that a test has killed
         for file, lines in found.items():
             for line, contexts in data.contexts_by_lineno(str(file)).items():
                 lines[line].update(contexts)
