@@ -40,8 +40,10 @@ def distrust(file: str, texts: Iterable[str], is_trusted: Callable[[], bool]) ->
     items = [item for text in texts for item in (text, *text.split(","))]
     values = [item.partition("=")[2] for item in items]
     # A text may have more after the code: TARGET:NAME.
-    names = (name.strip() for item in (*items, *values) for name in (item, item.partition(":")[0]))
-    _doubted.append((file, frozenset(map(os.path.abspath, filter(None, names))), is_trusted))
+    names = (name for item in (*items, *values) for name in (item, item.partition(":")[0]))
+    # Blanks around a name belong to a list, or to the name of a file.
+    spellings = (text for name in names for text in (name, name.strip()) if text)
+    _doubted.append((file, frozenset(map(os.path.abspath, spellings)), is_trusted))
     return _doubted.pop
 
 

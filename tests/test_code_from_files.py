@@ -169,6 +169,17 @@ def test_a_file_of_options_names_no_code(here: Path, case: str) -> None:
     assert "which is code" not in run(*command.split(), "--trust", "--config", "c.toml").output
 
 
+@pytest.mark.parametrize("name", [" evil.py", "evil.py ", "\tevil.py"])
+@pytest.mark.parametrize("case", ["method", "data", "metric", "target", "package", "framework"])
+def test_blanks_in_the_name_of_a_file_hide_no_code(here: Path, case: str, name: str) -> None:
+    shutil.copy("evil.py", name)
+    command, text = CODE[case]
+    text = re.sub(r"'[^']*evil\.py", lambda match: "'" + name.replace("\t", "\\t"), text).replace("'", '"')
+    Path("c.toml").write_text(f"[{command.split()[0]}]\n{text}\n")
+    assert run(*command.split(), "--config", "c.toml").exit_code == 2
+    assert not Path("RAN").exists()
+
+
 def test_a_whole_run_is_trusted_or_not(here: Path) -> None:
     Path("c.toml").write_text("[check]\nreference = 'm.onnx'\ncandidate = 'out.onnx'\ndata = 'evil.py:data'\n")
     assert run("config", "c.toml").exit_code == 0

@@ -33,6 +33,11 @@ SELECTING = {
         """g = 0.004; c = com.microsoft.QuantizeLinear(p, g); d = com.microsoft.DequantizeLinear(c, g)
         pick = ArgMax<axis = -1>(d)""", "ArgMax"),
     "less a constant": ("h = 0.1; d = Sub(p, h); a = Relu(d); pick = NonZero(a)", "NonZero"),
+    "pooled by Einsum": ('a = Einsum<equation = "bhqk->bk">(p); pick = ArgMax<axis = -1>(a)', "ArgMax"),
+    "normalized": ("a = LpNormalization<axis = -1>(p); pick = ArgMax<axis = -1>(a)", "ArgMax"),
+    "enlarged": ('a = Resize<mode = "linear">(p, , twice); pick = ArgMax<axis = -1>(a)', "ArgMax"),
+    "sign": ("h = 0.2; d = Sub(p, h); pick = Sign(d)", "Sign"),
+    "places": ("h = 4.0; a = Mul(p, h); i = Cast<to = 7>(a); pick = Gather(four, i)", "Gather"),
 }  # fmt: skip
 NOT_SELECTING = {
     "the sum of a row": "t = ReduceSum[-1](p); h = 0.0; pick = Equal(t, h)",
@@ -40,7 +45,7 @@ NOT_SELECTING = {
     "a guard": "n = IsNaN(p); pick = Not(n)",
     "scores": "pick = ArgMax<axis = -1>(s)",
 }
-MORE = "<int64[1] four = {4}, float[4,1] heads = {1, 2, 3, 4}>"
+MORE = "<int64[1] four = {4}, float[4] twice = {1, 1, 2, 2}, float[4,1] heads = {1, 2, 3, 4}>"
 
 
 def model(body: str, extra: str = "") -> onnx.ModelProto:
@@ -52,7 +57,7 @@ def model(body: str, extra: str = "") -> onnx.ModelProto:
             f'<ir_version: 8, opset_import: ["": 18]> g (float x) => (float y) {MORE} {{ y = Identity(x) }}'
         ).graph.initializer
     )
-    kind = {"ScatterElements": 1}.get(proto.graph.node[-1].op_type, 7)
+    kind = {"ScatterElements": 1, "Sign": 1}.get(proto.graph.node[-1].op_type, 7)
     kind = 9 if proto.graph.node[-1].op_type in {"Greater", "Less", "Equal", "Not", "Cast"} else kind
     proto.graph.output[1].CopyFrom(onnx.helper.make_tensor_value_info("pick", kind, None))
     return proto

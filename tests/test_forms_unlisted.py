@@ -26,9 +26,13 @@ REFUSED = {
         p = Mul(x, b)""",
     "logarithm": "a = MatMul(edges, e); b = Gather(a, to); l = Log(b); n = Neg(l); r = Exp(n); p = Mul(e, r)",
     "two blocks": "f = Exp(acc); t = Add(e, f); p = Div(e, t)",
+    "two halves": "a, b = Split<axis = 0>(e, halves); t = Add(a, b); p = Div(e, t)",
+    "two columns": """x = Reshape(e, three); i = [0]; j = [1]; a = Slice(x, i, j, j); n = [2]; b = Slice(x, j, n, j)
+        t = Add(a, b); p = Div(x, t); y = Mul(p, x)""",
     "a softmax below": """a = MatMul(edges, e); b = Gather(a, to); p = Div(e, b); r = Softmax(p); y = Identity(r)""",
 }
-CONSTANTS = """<float[5] none = {0, 0, 0, 0, 0}, float[1,1,3] ones3 = {1, 1, 1},
+CONSTANTS = """<int64[2] halves = {3, 6}, int64[2] three = {3, 3},
+    float[5] none = {0, 0, 0, 0, 0}, float[1,1,3] ones3 = {1, 1, 1},
     float[5,9] edges = {1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0,
     0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}>"""
 KEPT = {
@@ -59,6 +63,8 @@ NONE = {
     "a product over another sum": """t = Transpose<perm = [0, 2, 1]>(k); c = MatMul(t, v); n = MatMul(q, c)
         d = ReduceSum[-1](s); y = Div(n, d)""",
     "a decay": "axis = [1]; c = CumSum(q, axis); e = Exp(c); y = Mul(e, q)",
+    "a sum of moved exponentials": """e = Exp(s); r = [0]; n = [-1]; h = [-99]; f = Slice(e, n, h, r, n); t = Add(e, f)
+        y = Div(acc, t)""",
     "a mean": "t = ReduceSum[-1](s); y = Div(s, t)",
     "normalized products": "t = Transpose<perm = [0, 2, 1]>(k); a = MatMul(q, t); d = ReduceMax[-1](a); y = Div(a, d)",
 }
@@ -156,6 +162,7 @@ def test_a_sum_that_a_scan_carries(body: str, states: str, ends: str, scanned: s
         ("com.microsoft", "GreedySearch", {}, "keep"),
         ("com.microsoft", "Sampling", {}, "keep"),
         ("com.example", "FusedMHA", {}, "refuse"),
+        ("trt.plugins", "fMHCA", {}, "refuse"),
         ("com.example", "QKVToContextPluginDynamic", {}, "refuse"),
         ("org.pytorch.aten", "ATen", {"operator": "_softmax"}, "refuse"),
         ("com.microsoft", "ATen", {"operator": "aten::scaled_dot_product_attention"}, "refuse"),

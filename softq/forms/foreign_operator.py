@@ -12,7 +12,7 @@ from softq.graph.queries import node_label, operator_label
 from softq.site import Verdict
 
 _NAMES = re.compile(
-    r"soft_?max|hard_?max|attention|attn|mha|qkv_?to_?context|sdpa|router|beam_?search|greedy_?search|cross_?entropy",
+    r"soft_?max|hard_?max|attention|attn|mhc?a|qkv_?to_?context|sdpa|router|beam_?search|greedy_?search|cross_?entropy",
     re.IGNORECASE,
 )
 _WITHOUT_SOFTMAX = frozenset({"LinearAttention", "LinearAttentionGate"})

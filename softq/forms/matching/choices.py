@@ -15,15 +15,16 @@ from softq.graph.queries import MOVES_ONLY, SAME_VALUES, cast_target, is_constan
 from softq.graph.view import Use
 
 _CHOOSING = {"TopK", "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "NonZero"} | {
-    "Multinomial", "Bernoulli", "NonMaxSuppression", "Unique",
+    "Multinomial", "Bernoulli", "NonMaxSuppression", "Sign", "Unique",
 }  # fmt: skip
 _SCATTERING = {"Scatter", "ScatterElements", "ScatterND"}
 _GOING_ON = MOVES_ONLY | SAME_VALUES | _SCATTERING | {
     "QuantizeLinear", "DequantizeLinear", "Where", "Clip", "Max", "Min", "Pad", "GatherElements", "GatherND", "Trilu",
     "Log", "Exp", "Sqrt", "Neg", "Abs", "Relu", "Sigmoid", "Tanh", "Pow", "Reciprocal", "Round", "Floor", "Ceil",
-    "Softmax", "LogSoftmax", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2",
-    "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "Sum", "Mean", "CumSum", "AveragePool",
-    "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool",
+    "Elu", "Erf", "HardSigmoid", "LeakyRelu", "Softplus", "Softmax", "LogSoftmax", "ReduceMean", "ReduceSum",
+    "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp",
+    "ReduceProd", "Sum", "Mean", "CumSum", "AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool",
+    "Resize", "LpNormalization", "LayerNormalization", "InstanceNormalization", "BatchNormalization",
 }  # fmt: skip
 """Moves, casts, functions that rise or fall with each weight, and pooling."""
 
@@ -47,8 +48,9 @@ def find_choice(weights: ir.Value, axis: int | None, facts: Facts) -> tuple[ir.N
 
 
 def _chooses(use: Use) -> bool:
-    scattered = is_op(use.node, *_SCATTERING) and use.index == 2
-    return is_op(use.node, *_CHOOSING) or scattered or (use.node and cast_target(use.node)) == ir.DataType.BOOL
+    # The weights are written, or are the positions of other values.
+    places = is_op(use.node, *_SCATTERING, "Gather", "GatherElements", "GatherND") and use.index > 0
+    return is_op(use.node, *_CHOOSING) or places or (use.node and cast_target(use.node)) == ir.DataType.BOOL
 
 
 def _goes_on(use: Use, weights: ir.Value, axis: int | None, facts: Facts) -> bool:
@@ -58,7 +60,7 @@ def _goes_on(use: Use, weights: ir.Value, axis: int | None, facts: Facts) -> boo
         # The sum of a row of weights is 1.
         is_row = read_axes(node, facts) in {(axis,), (axis + len(shape),)}
         return not is_row or top_above(node.inputs[0], *SAME_VALUES) is not weights
-    if is_op(node, *_GOING_ON):
+    if is_op(node, *_GOING_ON) or (is_op(node, "Einsum") and len(node.inputs) == 1):
         return index == 0 or node.op_type in {"Concat", "Where", "Max", "Min", "Sum", "Mean"}
     other = operand(node, 1 - index) if index < 2 else None
     if is_op(node, "Add", "Sub", "Mul", "Div"):
