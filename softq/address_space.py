@@ -117,7 +117,7 @@ def _run_named() -> None:
         os._exit(_NO_MEMORY)
     except BaseException as error:  # a panic of Rust is no Exception
         out.flush()
-        print(f"\n{error if isinstance(error, SoftqError) else root_line(error, 200)}", file=sys.stderr)
+        sys.stderr.write(f"\n{error if isinstance(error, SoftqError) else root_line(error, 200)}\n")
         sys.stderr.flush()
         os._exit(_REFUSED)
 

@@ -18,3 +18,8 @@ def visible(text: str) -> str:
 def lines(texts: Iterable[str]) -> str:
     """Return texts as lines, visible, without blanks at their ends."""
     return "".join(f"{visible(text).rstrip()}\n" for text in texts)
+
+
+def visible_value(value: object) -> object:
+    """Return a value of a page, visible if it is text; lines and markup (a subclass of str) stay."""
+    return "\n".join(map(visible, value.split("\n"))) if type(value) is str else value

@@ -146,6 +146,8 @@ def check_reports(folder: Path) -> None:
         for line in (folder / name).read_text("utf-8").split("\n"):
             assert line.isprintable(), (name, line)
             assert not line.strip().startswith("FAKE"), (name, line)
+    page = (folder / "report.html").read_text("utf-8")
+    assert not [c for c in HOSTILE if not c.isprintable() and c not in "\r\n" and c in page]
 
 
 def spoil(value: object) -> object:

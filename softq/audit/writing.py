@@ -9,7 +9,7 @@ from typing import Any
 
 from softq.audit.records import IDENTIFICATION, TABLE, Audit, FaultRecord, Step
 from softq.files import write_files
-from softq.visible import lines, visible
+from softq.visible import lines, visible, visible_value
 from softq.wording import counted, in_units
 
 _HOME = Path(__file__).parent
@@ -189,7 +189,12 @@ def to_html(audit: Audit) -> str | None:
         return None
     loader = FileSystemLoader(_HOME / "assets")
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, loader=loader, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        finalize=visible_value,
+        undefined=StrictUndefined,
+        loader=loader,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     return environment.get_template("audit.html").render(
         title=title_of(audit), audit=audit, found=summary(audit), conditions=audit.conditions, worst=worst_rows(audit)

@@ -23,6 +23,7 @@ from softq.sweeps.report.texts import (
     quantity_text,
 )
 from softq.sweeps.report.verdicts import SAYS, interval_text, loss_interval_text, loss_text, number_text
+from softq.visible import visible_value
 
 MAX_ERRORS = 25_000
 """Errors of sites in the page's charts: what keeps a page under 5 MB. `report.json` and `report.csv` have all."""
@@ -45,8 +46,8 @@ def to_html(content: Content) -> str:
     except ImportError as error:
         raise UsageError("the report's page needs jinja2: pip install 'softq[report]'") from error
     loader = FileSystemLoader(_HOME / "assets")
-    templates = Environment(autoescape=True, undefined=StrictUndefined, loader=loader, trim_blocks=True,
-                            lstrip_blocks=True, keep_trailing_newline=True)  # fmt: skip
+    templates = Environment(autoescape=True, finalize=visible_value, undefined=StrictUndefined, loader=loader,
+                            trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # fmt: skip
     libraries = [(_HOME / "vendor" / name).read_text(encoding="utf-8") for name in _LIBRARIES]
     own = [(_HOME / "assets" / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     scripts = [*libraries, '"use strict";\n(() => {\n' + "\n".join(own) + "})();\n"]
