@@ -188,14 +188,8 @@ def to_html(audit: Audit) -> str | None:
     except ImportError:
         return None
     loader = FileSystemLoader(_HOME / "assets")
-    environment = Environment(
-        autoescape=True,
-        finalize=visible_value,
-        undefined=StrictUndefined,
-        loader=loader,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = Environment(autoescape=True, finalize=visible_value, undefined=StrictUndefined, loader=loader,
+                              trim_blocks=True, lstrip_blocks=True)  # fmt: skip
     return environment.get_template("audit.html").render(
         title=title_of(audit), audit=audit, found=summary(audit), conditions=audit.conditions, worst=worst_rows(audit)
     )

@@ -113,8 +113,9 @@ def _derive(use: Use, state: str, total: ir.Node | None, source: ir.Value, facts
     if state == "terms" and is_op(node, "ReduceLogSum"):
         return "logarithm", node
     if state == "terms" and is_op(node, "Add"):
-        parts = all(_is_part(v, source) for v in node.inputs)
-        if parts or _is_carried(other, facts) or _has_other_scores(other, source):
+        moved = (top_above(v, *SAME_VALUES, "Squeeze", "Unsqueeze", "Reshape") for v in node.inputs)
+        wholes = {cut and cut.inputs[0] for cut in (producer(v, "Split", "Slice", "Gather") for v in moved)}
+        if (len(wholes) == 1 and None not in wholes) or _is_carried(other, facts) or _has_other_scores(other, source):
             return "sum", node
     if state == "sum" and is_op(node, "Log"):
         return "logarithm", total
@@ -141,14 +142,6 @@ def _has_other_scores(value: ir.Value | None, source: ir.Value) -> bool:
     inner = [producer(v, "Exp") for v in (top_above(value, *MOVES_ONLY, *SAME_VALUES, "Mul"), source)]
     scores = [top_above(operand(node, 0), "Neg", "Mul", "Div") for node in inner if node is not None]
     return len(scores) == 2 and scores[0] is not scores[1]
-
-
-def _is_part(value: ir.Value | None, source: ir.Value) -> bool:
-    """Whether a value is a part of the exponentials."""
-    part = top_above(value, *SAME_VALUES, "Squeeze", "Unsqueeze", "Reshape")
-    if part is None or not is_op(part.producer(), "Split", "Slice", "Gather"):
-        return False
-    return any(v is source for v in walk_above(part, lambda n: True, 64))
 
 
 def _find_quotients(node: ir.Node, below: _Below) -> Iterator[tuple[ir.Node, ir.Node]]:

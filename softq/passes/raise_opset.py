@@ -228,6 +228,8 @@ def _apply(replacement: _Replacement, names: Names, target: int) -> None:
     for proto in replacement.converted.node:
         inputs = [values[name] if name else None for name in proto.input]
         attributes = [ir.from_proto(attribute) for attribute in proto.attribute]
+        if proto.op_type == "Reshape" and old.op_type in FLATTENING:
+            attributes.append(ir.AttrInt64("allowzero", 1))  # The shape is that of the input, which may be empty.
         operator = old.op_type if proto.op_type in FLATTENING else proto.op_type
         node = ir.Node("", operator, inputs, attributes, num_outputs=len(proto.output))
         for name, value in zip(proto.output, node.outputs, strict=True):
