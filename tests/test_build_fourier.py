@@ -76,7 +76,7 @@ CASES: list[tuple[str, tuple[int, ...], str, int, int]] = [
 ]
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(7)
 @pytest.mark.parametrize(("attributes", "shape", "length", "axis", "opset"), CASES)
 def test_transforms(
     attributes: str, shape: tuple[int, ...], length: str, axis: int, opset: int, tmp_path: Path

@@ -189,6 +189,8 @@ def test_what_is_no_core_is_one_line_that_names_the_value(tmp_path: Path, case: 
         ("lanes=x", "lanes is 'x'; expected a whole number"),
         ("length=0", "length is 0; allowed is 1 to"),
         ("step=x", "step is 'x'; expected a number"),
+        ("step=0", "step is 0; it must be a number above 0"),
+        ("step=nan", "step is nan; it must be a number above 0"),
         ("scores=float32", "scores are 'float32'; allowed is int8 or uint8"),
         ("clock=0", "clock is 0; allowed is up to 2000 MHz"),
         ("reset=maybe", "reset is 'maybe'; allowed is yes or no"),

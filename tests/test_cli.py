@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from softq.cli import main
+from softq.forms import FORMS
 from softq.modelfile import load
 from tests.attention import Feed, attention, inputs
 
@@ -170,6 +171,12 @@ def test_methods_and_targets_are_listed_and_described() -> None:
     assert "functions" in softq("targets", "onnx").stdout
     fails(softq("methods", "nope"), "unknown method 'nope'; softq methods lists all ")
     fails(softq("targets", "nope"), "unknown target 'nope'; softq targets lists all ")
+
+
+def test_forms_are_listed_with_their_verdicts() -> None:
+    listed = softq("inspect", "--forms").stdout.splitlines()
+    for form in FORMS.entries().values():
+        assert any(line.split()[:2] == [form.name, form.verdict] and line.endswith(form.summary) for line in listed)
 
 
 def test_help_imports_neither_onnx_nor_rich() -> None:

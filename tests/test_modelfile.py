@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -396,6 +397,16 @@ def test_a_link_to_a_model_elsewhere_finds_the_data_there(tmp_path: Path) -> Non
     weights = load(tmp_path / "short.onnx").graph.initializers["w"].const_value
     assert weights is not None
     np.testing.assert_array_equal(weights.numpy(), WEIGHTS)
+
+
+def test_weights_that_a_disk_does_not_give_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(write(tmp_path, external()))
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("softq.modelfile.hashing.open", fail, raising=False)
+    assert_refused("w.bin': Input/output error", lambda: weights_fingerprint(model))
 
 
 def test_a_file_that_changed_after_loading_is_noticed(tmp_path: Path) -> None:

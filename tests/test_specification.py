@@ -115,6 +115,14 @@ def test_a_row_that_could_overflow_is_refused_by_name() -> None:
     assert softq("methods", "--length", "0").exit_code == 2
 
 
+def test_the_text_has_the_shapes_of_fitted_numbers() -> None:
+    """One number for each head has axes of queries and of elements; one for the whole site has none."""
+    lines = [line.split() for line in softq("methods", "bias-corrected").stdout.splitlines()]
+    assert ["in", "zero_point", "f32", "[heads,", "1,", "1]"] in [words[:6] for words in lines]
+    lines = [line.split() for line in softq("methods", "deferred-log").stdout.splitlines()]
+    assert ["in", "weights", "u32", "[16]", "in"] in [words[:5] for words in lines]
+
+
 def test_what_a_stream_waits_for_is_told() -> None:
     assert facts("deferred-log")["kernels"]["f32"]["stream"] == {"passes": 2, "waits_for_length": None}
     assert "as a stream    f32 scores: 2 passes; i8 scores: 2 passes\n" in softq("methods", "deferred-log").stdout

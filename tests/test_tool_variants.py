@@ -19,7 +19,7 @@ from benchmarks.tool_variants.__main__ import attempt
 @pytest.mark.parametrize(
     "variant",
     [
-        "onnxruntime all",
+        "onnxruntime extended",
         *(
             pytest.param(name, marks=pytest.mark.slow)
             for name in ("onnxruntime extended", "QDQ", "QOperator", "dynamic")
