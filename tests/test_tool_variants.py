@@ -20,10 +20,7 @@ from benchmarks.tool_variants.__main__ import attempt
     "variant",
     [
         "onnxruntime extended",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("onnxruntime extended", "QDQ", "QOperator", "dynamic")
-        ),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("QDQ", "QOperator", "dynamic")),
     ],
 )
 def test_a_model_of_another_tool_is_right(variant: str, tmp_path: Path) -> None:
