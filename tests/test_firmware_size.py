@@ -20,7 +20,7 @@ pytest.importorskip("tvm")
 
 import softq
 from softq.artifact.firmware import compiling
-from softq.artifact.firmware.compilers import compilers
+from softq.artifact.firmware.compilers import compilers, describe
 from softq.artifact.firmware.compiling import _deepest, measure_with  # pyright: ignore[reportPrivateUsage]
 from softq.artifact.firmware.objects import read_object
 from softq.artifact.firmware.sizes import read_sizes
@@ -288,3 +288,13 @@ def test_broken_object_files_are_refused() -> None:
         read_object(b"\x7fELF\1\2" + bytes(60), "x")
     with pytest.raises(InputError, match=r"^x: is a broken ELF file$"):
         read_object(b"\x7fELF\1\1" + bytes(10), "x")
+
+
+@pytest.mark.parametrize(
+    ("line", "version"), [("cc (Debian 12.2.0-14) 12.2.1", " 12.2.1"), ("version 14.0.6", " 14.0.6"), ("none", "")]
+)
+def test_a_compiler_is_named_with_its_version(line: str, version: str, tmp_path: Path) -> None:
+    program = tmp_path / "cc"
+    program.write_text(f"#!/bin/sh\necho '{line}'\necho 'Copyright 9.9'\n")
+    program.chmod(0o755)
+    assert describe([str(program)]) == f"cc{version}"

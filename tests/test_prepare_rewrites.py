@@ -20,6 +20,7 @@ TOLERANCE = {"rtol": 1e-5, "atol": 2e-6}
 
 X = "float[N, 5, 16] x"
 FEED = {"x": normal(1, 3, 5, 16), "s": normal(2, 3, 5, 16), "w": normal(3, 16), "b": normal(4, 16), "c": normal(5, 16)}
+FEED["u"] = normal(6, 5, 16)
 
 CONTRIB = {
     "BiasGelu": (f"{X}, float[16] b", "y = com.microsoft.BiasGelu (x, b)"),
@@ -51,6 +52,10 @@ CONTRIB = {
     "SimplifiedLayerNormalization": (
         f"{X}, float[16] w",
         "y = SimplifiedLayerNormalization <axis: int = -1, epsilon: float = 0.01, stash_type: int = 1> (x, w)",
+    ),
+    "SimplifiedLayerNormalization-axes": (
+        f"{X}, float[5, 16] u",
+        "y = SimplifiedLayerNormalization <axis: int = 1, epsilon: float = 0.01, stash_type: int = 1> (x, u)",
     ),
 }
 
