@@ -231,7 +231,7 @@ def from_json(text: str) -> Steps:
                 for n, (k, m, t, forms) in value["launches"].items()
             },
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"the launches are damaged: {error}") from error
 
 
