@@ -86,21 +86,21 @@ def name_code(data: bytes) -> Iterator[bytes]:
                 yield (text[: match.start(1)] + name + text[match.end(1) :]).encode()
         return
     for number, value in enumerate(values):
-        for changed in _replaced(value):
+        for changed in _replace(value):
             parts = [*values[:number], changed, *values[number + 1 :]]
             yield b"".join(json.dumps(part).encode() + b"\n" for part in parts)
 
 
-def _replaced(value: Any) -> Iterator[Any]:
+def _replace(value: Any) -> Iterator[Any]:
     if isinstance(value, str):
         yield from NAMES
     elif isinstance(value, dict):
         for key, inner in value.items():
-            yield from ({**value, key: changed} for changed in _replaced(inner))
+            yield from ({**value, key: changed} for changed in _replace(inner))
             yield {name: inner if name == NAMES[0] else held for name, held in {**value, NAMES[0]: inner}.items()}
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from ([*value[:index], changed, *value[index + 1 :]] for changed in _replaced(inner))
+            yield from ([*value[:index], changed, *value[index + 1 :]] for changed in _replace(inner))
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ LENGTHS: Sequence[Mapping[str, int]] = (
     {"B": 1, "S": 70, "L": 301, "G": 9},
     {"B": 2, "S": 4, "L": 1500, "G": 70},
 )
-"""What names are in a run; a model of fixed lengths has one of these."""
+"""Lengths by name, one entry for each run; a model of fixed lengths has one run."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _axis(x: _Value) -> int:
     return x.graph.rng.choice((-1, -1, -1, -1, -2, -3))
 
 
-def _joined(x: _Value, end: bool = False) -> None:
+def _join(x: _Value, end: bool = False) -> None:
     g, axis, count = x.graph, -1 if end else _axis(x), x.graph.rng.randint(1, 3)
     other = [count if i - 4 == axis else d for i, d in enumerate(x.dims)]
     if g.rng.random() < 0.4:
@@ -143,7 +143,7 @@ def _joined(x: _Value, end: bool = False) -> None:
     x.longer(axis, count)
 
 
-def _padded(x: _Value, end: bool = False) -> None:
+def _pad(x: _Value, end: bool = False) -> None:
     g, axis = x.graph, -1 if end else _axis(x)
     before, after = g.rng.choice(((0, 1), (0, 3), (2, 0), (1, 1))[: 2 if end else 4])
     pads = [0] * 8
@@ -162,7 +162,7 @@ def _cut(x: _Value, end: bool = False) -> None:
     x.longer(axis, min(last, 0) - first)
 
 
-def _gathered(x: _Value) -> None:
+def _gather(x: _Value) -> None:
     g, axis = x.graph, _axis(x)
     least = x.least(axis)
     if axis == -1 and g.rng.random() < 0.5:
@@ -174,12 +174,12 @@ def _gathered(x: _Value) -> None:
     x.dims[axis] = count
 
 
-def _scaled(x: _Value) -> None:
+def _scale(x: _Value) -> None:
     g = x.graph
     x.then(g.rng.choice(("Mul", "Div", "Mul")), g.number(g.rng.choice((0.5, 0.35, 2.0))))
 
 
-def _capped(x: _Value) -> None:
+def _cap(x: _Value) -> None:
     x.then("Tanh")
     x.then("Mul", x.graph.number(3.0))
 
@@ -211,14 +211,14 @@ def _restore(x: _Value) -> None:
 
 
 _Change = Callable[[_Value], None]
-_MOVES: Sequence[_Change] = (_joined, _joined, _padded, _cut, _cut, _gathered)
+_MOVES: Sequence[_Change] = (_join, _join, _pad, _cut, _cut, _gather)
 _AT_END: Sequence[_Change] = (
-    partial(_joined, end=True), partial(_joined, end=True), partial(_padded, end=True), partial(_cut, end=True)
+    partial(_join, end=True), partial(_join, end=True), partial(_pad, end=True), partial(_cut, end=True)
 )  # fmt: skip
 _SAME: Sequence[_Change] = ()
-_BEFORE: Sequence[_Change] = (_scaled, _masked, _masked, _capped)
+_BEFORE: Sequence[_Change] = (_scale, _masked, _masked, _cap)
 _AFTER: Sequence[_Change] = (_kept,)
-_LAST: Sequence[_Change] = (*_MOVES, _scaled, _kept)
+_LAST: Sequence[_Change] = (*_MOVES, _scale, _kept)
 
 
 def draw_attention(rng: Random) -> DrawnAttention:

@@ -37,7 +37,7 @@ COMMANDS = {"gcc": (("gcc", "-O1", "-c"), ("gcc", "-O2", "-c")), "clang": (("cla
 
 
 def warnings(model: onnx.ModelProto | Path, out: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> list[str]:
-    """Return what compilers say of a model in C."""
+    """Return the warnings of the compilers for a model in C."""
     softq.build(model, out, target="c,name=model", input_shapes=shapes)
     sources = [source.name for source in sorted(out.glob("*.c"))]
     found: list[str] = []

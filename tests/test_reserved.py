@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 import softq.rtl
 from softq.cli import main
@@ -61,20 +61,14 @@ CASES: Mapping[str, Sequence[str]] = {
 }
 
 
+def write_core(command: str, name: str, out: Path) -> Result:
+    settings = ["--length", "8", "--set", "step=0.06", "--out", str(out)]
+    return CliRunner().invoke(main, [command, "deferred-log", *settings, "--name", name])
+
+
 @pytest.mark.parametrize(("command", "word"), [(command, word) for command, words in CASES.items() for word in words])
 def test_a_word_is_refused_with_another_name(command: str, word: str, tmp_path: Path) -> None:
-    arguments = [
-        command,
-        "deferred-log",
-        "--length",
-        "8",
-        "--set",
-        "step=0.06",
-        "--out",
-        str(tmp_path / "out"),
-        "--name",
-    ]
-    result = CliRunner().invoke(main, [*arguments, word])
+    result = write_core(command, word, tmp_path / "out")
     assert result.exit_code == 2
     assert f"name is '{word}', which is a word of " in result.output
     assert result.output.endswith(f"give another one: --name {word}_core\n")
@@ -83,16 +77,5 @@ def test_a_word_is_refused_with_another_name(command: str, word: str, tmp_path: 
 
 @pytest.mark.parametrize(("command", "word"), [("rtl", "namespace"), ("hls", "signal"), ("rtl", "module_core")])
 def test_words_of_other_languages_are_names(command: str, word: str, tmp_path: Path) -> None:
-    arguments = [
-        command,
-        "deferred-log",
-        "--length",
-        "8",
-        "--set",
-        "step=0.06",
-        "--out",
-        str(tmp_path / "out"),
-        "--name",
-    ]
-    result = CliRunner().invoke(main, [*arguments, word])
+    result = write_core(command, word, tmp_path / "out")
     assert result.exit_code == 0, result.output

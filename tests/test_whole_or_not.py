@@ -25,7 +25,7 @@ Files = Mapping[str, bytes]
 Write = Callable[[Path, int], object]
 
 FUNCTIONS = ("replace", "rename", "fsync", "unlink", "link")
-"""What changes a folder or waits for a disk, of the module `os`."""
+"""Functions of `os` that change a folder or wait for a disk."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Softmax cores of others beside those of softq that are nearest in kind: int8 scores, probabilities as results.
+"""Softmax cores of others, compared with the nearest in kind of softq: int8 scores, probabilities as results.
 
     pip download --no-deps finn-plus==1.6.1 && python -m zipfile -e finn_plus-1.6.1-py3-none-any.whl FOLDER
     python -m benchmarks.fpga.rivals FOLDER

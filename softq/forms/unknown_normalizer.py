@@ -75,8 +75,8 @@ def _explain(known: set[ir.Node], last: ir.Node, below: _Below) -> str:
     if not any(is_op(node, "ReduceSum", "ReduceL1") for node in known):
         return "and softq recognises only sums of rows by ReduceSum or products with ones"
     above = (v for o in last.inputs if o for v in walk_above(o, lambda n: n not in known, 24) if v in below)
-    between = dict.fromkeys(full_label(n) for v in above if (n := v.producer()) not in known and n)
-    return f"and softq does not recognise a softmax with {', '.join(between)} before the division"
+    between = ", ".join(dict.fromkeys(full_label(n) for v in above if (n := v.producer()) not in known and n))
+    return "and softq does not recognise a softmax" + (f" with {between} before the division" if between else "")
 
 
 def _walk(node: ir.Node, facts: Facts) -> _Below:

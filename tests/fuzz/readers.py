@@ -301,7 +301,7 @@ def _read_carried(data: bytes, folder: Path) -> None:
     quantize_overrides(model)
 
 
-def _carried() -> Sequence[bytes]:
+def _make_carried() -> Sequence[bytes]:
     model = onnx.ModelProto.FromString(_converted())
     return [entry.value.encode() for entry in model.metadata_props if entry.key == PLAN_KEY]
 
@@ -323,6 +323,6 @@ READERS: dict[str, Reader] = {
     "launches": Reader(
         lambda data, _: steps.from_json(data.decode("utf-8", "replace")), lambda: [_launches()], mutate_text
     ),
-    "carried": Reader(_read_carried, _carried, mutate_text),
+    "carried": Reader(_read_carried, _make_carried, mutate_text),
     "weights": Reader(read_weights, lambda: [weights()], mutate_bytes),
 }

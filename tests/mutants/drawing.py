@@ -102,7 +102,7 @@ class _Changes:
 
     def all(self) -> Iterator[Change]:
         tree = ast.parse(self.source)
-        skipped = set(_unchanged(tree))
+        skipped = set(_find_unchanged(tree))
         stack: list[ast.AST] = [tree]
         while stack:
             node = stack.pop()
@@ -168,7 +168,7 @@ class _Changes:
             yield Change(self.file, line, line, start, len(operator[0]), text, kind)
 
 
-def _unchanged(tree: ast.AST) -> Iterator[ast.AST]:
+def _find_unchanged(tree: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes that mean nothing to a program, with what is in them."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)

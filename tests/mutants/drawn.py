@@ -38,7 +38,7 @@ BOUND = 1800.0
 
 
 def git(*arguments: str, folder: Path = ROOT) -> str:
-    """Return what git prints."""
+    """Return the output of a git command."""
     return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
